@@ -220,6 +220,54 @@ def test_gangs_are_bound_as_a_whole_or_not_at_all(cluster: Cluster, tmp_path: Pa
     assert result.workload.requested_cores.tolist() == [3, 3]
 
 
+def test_min_member_of_pod_groups_is_the_size_of_a_gang(cluster: Cluster, tmp_path: Path) -> None:
+    def gang(name: str, pods: range) -> list[dict[str, Any]]:
+        made = [pod(f"{name}-{index}", "1") for index in pods]
+        for body in made:
+            body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": name}
+        return made
+
+    def group(name: str, members: int) -> None:
+        body = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": name}}
+        path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups"
+        cluster.api("POST", path, body | {"spec": {"minMember": members}})
+
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"}
+    cluster.api("POST", definitions, {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "podgroups.scheduling.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"},
+        },
+        "spec": {"group": "scheduling.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]},
+    })  # fmt: skip
+    try:
+        served = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
+        wait_for(lambda: cluster.api.request("GET", served)[0] == 200, "the custom resource")
+        create(cluster, node("a", {"cpu": "3"}), node("b", {"cpu": "3"}))
+        group("early", 3)
+        with running(cluster, tmp_path, stop_when_idle=6.0, gang_timeout=2.0) as outcome:
+            create(cluster, *gang("early", range(2)), *gang("late", range(3)))
+            wait_for(lambda: "late-2" in events(cluster, "FailedScheduling"), "the word of a gang without a size")
+            assert not check(cluster)
+            create(cluster, *gang("early", range(2, 3)))
+            wait_for(lambda: len(check(cluster)) == 3, "the gang that is complete")
+            # Two of its three pods are enough; the third one follows.
+            group("late", 2)
+            wait_for(lambda: len(check(cluster)) == 6, "the gang whose PodGroup comes later")
+        told = events(cluster, "FailedScheduling")
+        assert told["late-0"] == [
+            "gang late: no PodGroup tells its size, nor an annotation hdsim.io/pod-group-size > 0"
+        ]
+        assert told["early-0"] == ["gang early: 2 of 3 pods have arrived after 2 s"]
+        assert outcome[0][0].workload.requested_cores.tolist() == [3, 2, 1]
+    finally:
+        cluster.api("DELETE", f"{definitions}/podgroups.scheduling.x-k8s.io")
+
+
 def test_pods_of_a_gang_that_their_nodes_refuse_are_decided_on_anew(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

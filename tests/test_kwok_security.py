@@ -143,7 +143,7 @@ def started(arguments: list[str], folder: Path, **environment: str) -> Iterator[
 
 def test_the_manifests_are_accepted(deployed: Deployment) -> None:
     """The API server checks kinds, fields and values; PodSecurity checks the pod of the Deployment."""
-    for document in [*documents("submit.yaml"), *documents("deployment.yaml")]:
+    for document in [*documents("submit.yaml"), *documents("podgroups.yaml"), *documents("deployment.yaml")]:
         apply(deployed.api, document, "&dryRun=All")
     (template,) = (d["spec"]["template"] for d in documents("deployment.yaml") if d["kind"] == "Deployment")
     namespace = deployed.cluster.namespace
@@ -157,7 +157,7 @@ def test_the_manifests_are_accepted(deployed: Deployment) -> None:
     status, answer = deployed.api.request("POST", path, pod)
     assert status == 403 and "PodSecurity" in answer["message"]
     names = {path.name for path in MANIFESTS.glob("*.yaml")}
-    assert names == {"rbac.yaml", "submit.yaml", "deployment.yaml", "kustomization.yaml"}
+    assert names == {"rbac.yaml", "submit.yaml", "podgroups.yaml", "deployment.yaml", "kustomization.yaml"}
     assert set(documents("kustomization.yaml")[0]["resources"]) <= names
 
 

@@ -55,10 +55,10 @@ class Call(NamedTuple):
         """Returns the call of an HTTP request."""
         path, _, query = path.partition("?")
         root, *parts = path.strip("/").split("/")
-        if root not in ("api", "apis"):
+        group = parts.pop(0) if root == "apis" and parts else ""
+        del parts[:1]
+        if root not in ("api", "apis") or not parts:
             return cls("get", "", path)
-        group = "" if root == "api" else parts.pop(0)
-        del parts[0]
         if parts[0] == "namespaces" and len(parts) > 2:
             del parts[:2]
         resource = "/".join(parts[::2])

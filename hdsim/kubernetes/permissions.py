@@ -37,11 +37,19 @@ def require(connection: Connection, permissions: Iterable[Permission]) -> None:
         ConfigError: Some are not permitted; all are listed with the rules that permit them.
         BackendError: The API server does not answer, or does not accept the credentials.
     """
-    missing = [permission for permission in permissions if _is_denied(connection, permission)]
+    missing = denied(connection, permissions)
     if missing:
-        raise ConfigError.many(
-            [ConfigError(f"the {connection.user} do not permit to {permission}") for permission in missing]
-        )
+        raise ConfigError.many([ConfigError(each) for each in missing])
+
+
+def denied(connection: Connection, permissions: Iterable[Permission]) -> list[str]:
+    """Returns the permissions that credentials do not have, as sentences with the rules that permit them.
+
+    Raises:
+        BackendError: The API server does not answer, or does not accept the credentials.
+    """
+    missing = [permission for permission in permissions if _is_denied(connection, permission)]
+    return [f"the {connection.user} do not permit to {permission}" for permission in missing]
 
 
 def _is_denied(connection: Connection, permission: Permission) -> bool:

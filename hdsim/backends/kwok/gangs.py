@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 from hdsim.backends.kwok.members import Member
 from hdsim.kubernetes.objects import PodView
+from hdsim.kubernetes.pod_groups import PodGroupView
+
+#: Namespace and name of a gang.
+_Key = tuple[str, str]
 
 
 class Gangs:
@@ -17,13 +21,15 @@ class Gangs:
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._waiting: dict[tuple[str, str], list[Member]] = {}
-        self._since: dict[tuple[str, str], float] = {}
+        # Sizes by PodGroups.
+        self._min_members: dict[_Key, int] = {}
+        self._waiting: dict[_Key, list[Member]] = {}
+        self._since: dict[_Key, float] = {}
         # Pods of a gang that are bound, which count as arrived.
-        self._bound: dict[tuple[str, str], set[str]] = {}
+        self._bound: dict[_Key, set[str]] = {}
 
     def add(self, member: Member, now: float) -> list[Member]:
-        """Adds a pod that waits; returns the pods of its gang if it is complete, otherwise none."""
+        """Adds a pod that waits; returns the pods of its gang that start together if all have arrived, or none."""
         key = _key(member.pod)
         self._waiting.setdefault(key, []).append(member)
         self._since.setdefault(key, now)
@@ -37,15 +43,32 @@ class Gangs:
         self._bound.setdefault(key, set()).add(pod.uid)
         return self._complete(key)
 
-    def _complete(self, key: tuple[str, str]) -> list[Member]:
+    def note_group(self, group: PodGroupView, *, deleted: bool) -> list[Member]:
+        """Takes note of a PodGroup; returns the pods of its gang that start together if all have arrived, or none."""
+        self._min_members.pop(group.gang, None)
+        if group.min_member and not deleted:
+            self._min_members[group.gang] = group.min_member
+        return self._complete(group.gang)
+
+    def _size(self, key: _Key) -> int | None:
+        """The number of pods that start together, by their annotation or by their PodGroup."""
+        return self._waiting[key][0].pod.group_size or self._min_members.get(key)
+
+    def _complete(self, key: _Key) -> list[Member]:
         waiting = self._waiting.get(key)
-        if not waiting:
+        size = self._size(key) if waiting else None
+        if not waiting or size is None:
             return []
-        size = waiting[0].pod.group_size
-        if size is None or len(waiting) + len(self._bound.get(key, ())) < size:
+        missing = size - len(self._bound.get(key, ()))
+        if len(waiting) < missing:
             return []
-        del self._waiting[key], self._since[key]
-        return sorted(waiting, key=lambda each: each.pod.name)
+        ordered = sorted(waiting, key=lambda each: each.pod.name)
+        # Those beyond the size of the gang wait until it is bound.
+        together = ordered[:missing] if missing > 0 else ordered
+        self._waiting[key] = ordered[len(together) :]
+        if not self._waiting[key]:
+            del self._waiting[key], self._since[key]
+        return together
 
     def remove(self, member: Member) -> None:
         """Takes a pod away that is deleted or has ended."""
@@ -63,17 +86,16 @@ class Gangs:
         for key, since in self._since.items():
             if now - since < self._timeout:
                 continue
-            waiting = self._waiting[key]
-            size = waiting[0].pod.group_size
+            waiting, size = self._waiting[key], self._size(key)
             arrived = len(waiting) + len(self._bound.get(key, ()))
             reason = (
                 f"gang {key[1]}: {arrived} of {size} pods have arrived after {self._timeout:g} s"
                 if size
-                else f"gang {key[1]}: annotation hdsim.io/pod-group-size is missing or no positive integer"
+                else f"gang {key[1]}: no PodGroup tells its size, nor an annotation hdsim.io/pod-group-size > 0"
             )
             for member in waiting:
                 yield member, reason
 
 
-def _key(pod: PodView) -> tuple[str, str]:
+def _key(pod: PodView) -> _Key:
     return pod.namespace, pod.group

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hdsim.backends.kwok.trace import Trace
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.cache import Change
+    from hdsim.kubernetes.pod_groups import PodGroupView
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,13 @@ class Jobs:
                 self._on_arrival(new, at)
             else:
                 self._nodes.occupy(new)
+
+    def on_groups(self, changes: Sequence[Change[PodGroupView]]) -> None:
+        """Takes note of changes of PodGroups."""
+        for old, new in changes:
+            group = new or old
+            assert group is not None
+            self._gather(self.gangs.note_group(group, deleted=new is None))
 
     def _note_repelling(self, changes: Sequence[Change[PodView]], at: float) -> None:
         """Takes note of pods on nodes whose required anti-affinity keeps others away, and decides on those anew."""

@@ -19,8 +19,10 @@ from hdsim.backends.kwok.sender import Binding, Outcome, Request, Sender, pause_
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import Trace
 from hdsim.errors import BackendError, NoMoreJobs
+from hdsim.kubernetes import pod_groups
 from hdsim.kubernetes.cache import Cache, Change
 from hdsim.kubernetes.objects import JOB_LABEL, NodeView, PodView
+from hdsim.kubernetes.permissions import denied
 from hdsim.simulation.terminal import received_signals
 
 if TYPE_CHECKING:
@@ -78,10 +80,10 @@ class Wall(Session):
         self._trace = None if self.cluster.open_ended else Trace(self.cluster, settings, self._scheduler)
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self.sender = Sender(connection, self._hear(self._on_outcome), settings.bindings_in_flight)
-        self.caches = (
-            Cache(connection, "/api/v1/nodes", NodeView.of, self._hear(self._on_nodes)),
-            Cache(connection, "/api/v1/pods", PodView.of, self._hear(self._on_pods)),
-        )
+        self._nodes_cache = Cache(connection, "/api/v1/nodes", NodeView.of, self._hear(self._on_nodes))
+        self._pods_cache = Cache(connection, "/api/v1/pods", PodView.of, self._hear(self._on_pods))
+        self.caches: tuple[Cache[Any], ...] = (self._nodes_cache, self._pods_cache)
+        self._pod_groups = Cache(connection, pod_groups.PATH, pod_groups.PodGroupView.of, self._hear(self._on_groups))
         self._notices = Notices(self.cluster, self.sender, identity, silent=self._observing)
         self._calls: list[float] = []
         self._called = self._untold = False
@@ -90,7 +92,7 @@ class Wall(Session):
 
     def start(self) -> None:
         """Reads nodes and pods: those of others take resources, those bound before are running jobs."""
-        nodes, pods = self.caches
+        nodes, pods = self._nodes_cache, self._pods_cache
         if self._trace is not None:
             self._trace.prepare(self._connection)
         self._connection.call(self.sender.start())
@@ -110,6 +112,12 @@ class Wall(Session):
             observe=self._observe,
         )
         self._begin = self._active = time.monotonic()
+        if self._trace is None and pod_groups.are_served(self._connection):
+            if missing := denied(self._connection, pod_groups.PERMISSIONS):
+                self.warnings = (*self.warnings, f"PodGroups are not read: {missing[0]}")
+            else:
+                self.caches = (*self.caches, self._pod_groups)
+                self._connection.call(self._pod_groups.start())
         self._connection.call(pods.start())
 
     @property
@@ -225,6 +233,9 @@ class Wall(Session):
 
     def _on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         self.jobs.on_pods(changes, at)
+
+    def _on_groups(self, changes: Sequence[Change[pod_groups.PodGroupView]], at: float) -> None:
+        self.jobs.on_groups(changes)
 
     def _on_outcome(self, outcome: Outcome, at: float) -> None:
         self._active = time.monotonic()
