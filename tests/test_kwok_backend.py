@@ -680,8 +680,13 @@ def test_a_trace_by_the_wall_clock(cluster: Cluster, tmp_path: Path) -> None:
         again = make(cluster)
         with pytest.raises(ConfigError, match="expected no pods of an earlier run in the namespace"):
             again.run(platform, jobs, agent, tmp_path / "again")
+        taken = min(found["metadata"]["name"] for found in cluster.pods())
         cluster.api("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods?gracePeriodSeconds=0")
         wait_for(lambda: not cluster.pods(), "an empty namespace")
+    # A pod of others that has the name of one of the trace's.
+    create(cluster, pod(taken, scheduler="another"))
+    with pytest.raises(BackendError, match=f"pod {cluster.namespace}/{taken} is there already"):
+        make(cluster).run(platform, jobs, GREEDY, tmp_path / "taken")
 
 
 def test_metrics_and_health(cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

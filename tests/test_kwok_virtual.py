@@ -246,6 +246,24 @@ def test_pods_of_others_are_told(nodes: Cluster, tmp_path: Path, caplog: pytest.
     assert caplog.text.count(f"1 pod of others is on the nodes of the platform, such as {nodes.namespace}/foreign") == 1
 
 
+def test_pods_of_others_that_come_in_mid_run_are_told(
+    nodes: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Disturbed(Agent):
+        def decide(self, cluster: State) -> None:
+            for job in list(cluster.queue):
+                if cluster.pick(job) is not None:
+                    cluster.start(job)
+            if cluster.arrived == 20:
+                foreign = pod_manifest("late", Amounts(cpu=1.0), namespace=nodes.namespace, scheduler="another")
+                foreign["spec"]["nodeName"] = PLATFORM.node_names[0]
+                nodes.api.request("POST", f"/api/v1/namespaces/{nodes.namespace}/pods", foreign)
+
+    with caplog.at_level(logging.WARNING):
+        backend(nodes).run(PLATFORM, jobs(20), Disturbed(), tmp_path)
+    assert f"1 pods of others have come to the nodes in mid-run, such as {nodes.namespace}/late" in caplog.text
+
+
 def test_pods_of_an_earlier_run_are_named(nodes: Cluster, tmp_path: Path) -> None:
     backend(nodes).run(PLATFORM, jobs(3), "fcfs", tmp_path)
     with pytest.raises(ConfigError, match="hdsim kwok clean"):

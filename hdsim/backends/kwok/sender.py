@@ -225,10 +225,16 @@ class Sender:
         """
         method, path, body, needed, content_type = request
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._connection.timeout
+        end, repeated = loop.time() + self._connection.timeout, False
         while True:
             try:
                 status, answer = await self._connection.send(method, path, body, content_type=content_type)
+                if status == 409 and needed and not repeated:
+                    name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+                    raise BackendError(
+                        f"pod {name} is there already; expected a namespace without pods of these names "
+                        "(backend.namespace=NAME takes another one)"
+                    )
                 # The object is there where an attempt before was carried out without an answer, or has changed or gone.
                 if status < 300 or status == 409 or (method == "PATCH" and status == 404):
                     return
@@ -238,7 +244,7 @@ class Sender:
                     raise fault
                 final = status < 500
             except NoAnswer as silence:
-                fault, final = silence, False
+                fault, final, repeated = silence, False, True
             if final or loop.time() > end:
                 if needed:
                     raise fault

@@ -23,7 +23,7 @@ from hdsim.backends.kwok.trace import Trace
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.connection import NoAnswer
-from hdsim.kubernetes.objects import CLOCK, FAKE, JOB_ID, JOB_LABEL, NodeView, PodView
+from hdsim.kubernetes.objects import CLOCK, FAKE, JOB_ID, NodeView, PodView
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.settings import Settings
@@ -121,6 +121,7 @@ class Virtual(Session):
         for pod in pods:
             nodes.occupy(pod)
         others = [pod for pod in pods if pod.holds and pod.node in nodes.number]
+        self._others = {pod.uid for pod in others}
         self.warnings = nodes.warning, warning_of_others(others)
         self._connection.call(self.sender.start())
 
@@ -290,8 +291,16 @@ class Virtual(Session):
         Raises:
             BackendError: Another client has changed one.
         """
-        pods = self._connection.get(f"{self._collection}?labelSelector={JOB_LABEL}")["items"]
-        found = {pod["metadata"]["name"]: (pod["spec"].get("nodeName", ""), pod["status"]["phase"]) for pod in pods}
+        pods = [PodView.of(item) for item in self._connection.get("/api/v1/pods")["items"]]
+        ours = {member.pod.uid for member in self.members}
+        late = [pod for pod in pods if pod.holds and pod.node in self.nodes.number]
+        late = [pod for pod in late if pod.uid not in ours and pod.uid not in self._others]
+        if late:
+            log.warning(
+                "%d pods of others have come to the nodes in mid-run, such as %s: simulated time takes no note of them",
+                len(late), min(pod.key for pod in late),
+            )  # fmt: skip
+        found = {pod.name: (pod.node, pod.phase) for pod in pods if pod.namespace == self._settings.namespace}
         for member in self.members:
             phase = "Pending" if member.phase is not Phase.ENDED else "Succeeded" if member.succeeded else "Failed"
             node, seen = found.get(member.pod.name, ("", "not there"))
