@@ -204,3 +204,27 @@ def test_cells_are_escaped_by_their_makers_and_heads_by_the_table() -> None:
     assert "&lt;b&gt;" in table and "&lt;i&gt;" in table and "data-value='nan'" in table
     found = dom.fromstring(table)
     assert len(found.xpath(".//button")) == 1 and found.xpath(".//td/@style") == ["color:red"]
+
+
+@pytest.mark.parametrize("key", ["workload.arrival_factor", "contention"])
+def test_scenarios_are_columns_and_their_number_an_axis(key: str, tmp_path: Path) -> None:
+    values: list[Any] = [1.0, 0.5, 0.75] if key == "workload.arrival_factor" else ["none", "fair_share", "linear"]
+    for number, value in enumerate(values):
+        for agent in ("fcfs", "sjf"):
+            run = tmp_path / f"{agent} {number}"
+            made(run, agent)
+            manifest = json.loads((run / "manifest.json").read_text())
+            group, _, name = key.partition(".")
+            manifest["config"][group] = {**manifest["config"].get(group, {}), name: value} if name else value
+            (run / "manifest.json").write_text(json.dumps(manifest))
+    page = dom.fromstring(page_of(tmp_path, [tmp_path], metrics=["makespan", "mean_waiting_time"]))
+    (table,) = page.xpath("//table[@aria-label='mean_waiting_time by scenario']")
+    rows = [[cell.text_content() for cell in row] for row in table.xpath(".//tr")]
+    assert [row[0] for row in rows[1:]] == ["fcfs", "sjf"] and [len(row) for row in rows] == [4] * 3
+    assert all(all(row[1:]) for row in rows)
+    assert not page.xpath("//table[@aria-label='means']")
+    # Curves over a number: a mark for each of two configurations, three scenarios and two metrics.
+    over = page.xpath("//section[h2='Configurations by scenarios'][h3='Over workload.arrival_factor']")
+    assert len(over) == (key == "workload.arrival_factor")
+    for section in over:
+        assert len(section.xpath(".//g[starts-with(@id, 'line2d')]//use[contains(@style, 'var(--')]")) >= 12

@@ -16,8 +16,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from hdsim.report import labels
 from hdsim.report.charts import WIDE
-from hdsim.report.colors import BLUE, ORANGE, light
+from hdsim.report.colors import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, light
 from hdsim.report.compare import Comparison, Row
 from hdsim.report.compare_output import short_labels
 from hdsim.report.figures import save, write_chart
@@ -47,6 +48,8 @@ _IN_PAGE = _STYLE | {"svg.fonttype": "none", "savefig.transparent": True}
 _MOST_DOTS = 5000
 #: Shade of the ends of the map of colours of a heat map: numbers are read on a shade of 1.
 _DEPTH = 1.4
+#: Colours of lines in turn.
+_LINES = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
 #: Panels beside each other.
 _COLUMNS = 3
 _BETTER, _WORSE = light(BLUE), light(ORANGE)
@@ -143,6 +146,54 @@ def _windows(comparison: Comparison) -> Figure | None:
     return figure
 
 
+def scenarios_svg(comparison: Comparison) -> tuple[str, str]:
+    """Returns means over the setting by which scenarios differ, with intervals, as an element of a page, and its name.
+
+    Both are empty where scenarios do not differ in one number alone. Lines of the first configurations are drawn.
+    """
+    keys = dict.fromkeys(entry.scenario for entry in comparison.entries)
+    values = {name: {dict(key).get(name) for key in keys} for key in keys for name, _ in key}
+    differing = [name for name, found in values.items() if len(found) > 1]
+    if len(differing) != 1 or len(keys) < 3:
+        return "", ""
+    (name,) = differing
+    try:
+        place = {labels.text(key): float(dict(key)[name]) for key in keys}
+    except ValueError:
+        return "", ""
+    configurations = list(dict.fromkeys(row.configuration for row in comparison.rows))[: len(_LINES)]
+    short = short_labels(comparison)
+    with mpl.rc_context(_IN_PAGE):
+        columns = min(len(comparison.metrics), 2)
+        lines = -(-len(comparison.metrics) // columns)
+        figure = Figure(figsize=(4.6 * columns, 2.7 * lines + 0.3), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(lines, columns, squeeze=False).ravel()
+        for axes, metric in zip(panels, comparison.metrics, strict=False):
+            rows = [row for row in comparison.rows if row.metric == metric]
+            unit = scale(metric, (row.mean for row in rows))
+            drawn = [end / unit.size for row in rows for end in (row.mean, row.low, row.high) if math.isfinite(end)]
+            if drawn and min(drawn) > 0 and max(drawn) > WIDE * min(drawn):
+                axes.set_yscale("log")
+            for configuration, color in zip(configurations, map(light, _LINES), strict=False):
+                points = sorted(
+                    (place[row.scenario], row.mean / unit.size, row.low / unit.size, row.high / unit.size)
+                    for row in rows
+                    if row.configuration == configuration
+                )
+                x, mean, low, high = np.array(points).T
+                axes.plot(x, mean, "o-", color=color, markersize=3, linewidth=1.4, label=short[configuration])
+                axes.vlines(x, low, high, color=color, linewidth=2, alpha=0.5)
+            axes.set_title(f"{words(metric)} ({unit.unit})" if unit.unit else words(metric), loc="left")
+            axes.set_xlabel(name)
+            axes.grid(alpha=0.3)
+        for axes in panels[len(comparison.metrics) :]:
+            axes.set_visible(False)
+        handles, told = panels[0].get_legend_handles_labels()
+        figure.legend(handles, told, loc="outside lower center", ncols=min(len(told), 4), frameon=False)
+        return _svg(figure), name
+
+
 def write_progress(comparison: Comparison, path: Path) -> bool:
     """Draws the difference to the baseline after each superstep, for gangs: the mean over runs of a configuration.
 
@@ -198,7 +249,7 @@ def _svg(figure: Figure) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     _, tag, rest = text.getvalue().partition("<svg ")
-    colors = {_BETTER: BLUE, _WORSE: ORANGE, "#000000": "currentColor"}
+    colors = {light(color): color for color in _LINES} | {"#000000": "currentColor"}
     return re.sub(
         "|".join(colors), lambda found: colors[found[0]], f"<div class='scroll'>{tag}class='figure' {rest}</div>"
     )

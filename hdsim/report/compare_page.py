@@ -13,7 +13,7 @@ from urllib.parse import quote
 from hdsim.report import labels, tables
 from hdsim.report.charts import duration
 from hdsim.report.compare import JOBS, Comparison, Row
-from hdsim.report.compare_figures import ranks_svg, windows_svg
+from hdsim.report.compare_figures import ranks_svg, scenarios_svg, windows_svg
 from hdsim.report.compare_output import short_labels, told_windows
 from hdsim.report.compare_panels import panels
 from hdsim.report.labels import text
@@ -80,7 +80,8 @@ def render(
     configurations = list(dict.fromkeys(row.configuration for row in comparison.rows))
     runs = len(comparison.runs)
     title = f"{len(configurations)} configurations, {runs} runs"
-    parts = [_means(comparison, short, directory)]
+    by_scenario = _by_scenario(comparison, short)
+    parts = [by_scenario, _means(comparison, short, directory, () if by_scenario else comparison.metrics)]
     parts += [_details([row for row in comparison.rows if row.metric == name], short) for name in comparison.metrics]
     if drawn := windows_svg(comparison):
         told = "A dot is the difference of a run to that of the baseline: blue is better, orange is worse."
@@ -141,7 +142,32 @@ def _heads(rows: Iterable[Row]) -> list[str]:
     return ["configuration", "scenario"] if any(row.scenario for row in rows) else ["configuration"]
 
 
-def _means(comparison: Comparison, short: Mapping[str, str], directory: Path) -> str:
+def _by_scenario(comparison: Comparison, short: Mapping[str, str]) -> str:
+    """Means of each metric, configurations by scenarios, and over the number by which these differ; empty for two."""
+    scenarios = list(dict.fromkeys(row.scenario for row in comparison.rows))
+    if len(scenarios) < 3:
+        return ""
+    figure, name = scenarios_svg(comparison)
+    content = [f"<h3>Over {escape(name)}</h3>{figure}"] if figure else []
+    for metric in comparison.metrics:
+        rows = [row for row in comparison.rows if row.metric == metric]
+        unit = scale(metric, (row.mean for row in rows))
+        values = {(row.configuration, row.scenario): row for row in rows}
+        lines = []
+        for configuration in dict.fromkeys(row.configuration for row in rows):
+            found = [values.get((configuration, scenario)) for scenario in scenarios]
+            cells = [Cell(unit.html(one.mean), one.mean, one.best) if one else Cell("", math.nan) for one in found]
+            lines.append([Cell(_label(configuration, short), configuration), *cells])
+        better = ", ".join(filter(None, (unit.unit, str(direction(metric)))))
+        heads = ["configuration", *(short[scenario] for scenario in scenarios)]
+        content.append(f"<h3>{escape(words(metric).capitalize())} <small>{escape(better)}</small></h3>")
+        content.append(sortable(f"{metric} by scenario", heads, lines))
+    note = "Means; the best of each scenario in bold."
+    return _section("Configurations by scenarios", note, "".join(content))
+
+
+def _means(comparison: Comparison, short: Mapping[str, str], directory: Path, metrics: Sequence[str]) -> str:
+    """Means of some metrics, and links to the reports of the runs; empty without either."""
     values = {(row.scenario, row.configuration, row.metric): row for row in comparison.rows}
     reports: dict[tuple[str, str], list[str]] = {}
     for entry in comparison.entries:
@@ -152,19 +178,19 @@ def _means(comparison: Comparison, short: Mapping[str, str], directory: Path) ->
             found.append(f"<a href='{escape(link)}'>{escape(text(entry.replication) or 'report')}</a>")
     links = any(reports.values())
     rows = []
-    scales = {
-        name: scale(name, (row.mean for row in comparison.rows if row.metric == name)) for name in comparison.metrics
-    }
+    scales = {name: scale(name, (row.mean for row in comparison.rows if row.metric == name)) for name in metrics}
     for row in comparison.rows:
         if row.metric == comparison.metrics[0]:
-            means = [values[row.scenario, row.configuration, metric] for metric in comparison.metrics]
+            means = [values[row.scenario, row.configuration, metric] for metric in metrics]
             cells = [Cell(scales[one.metric].html(one.mean), one.mean, one.best) for one in means]
             linked = list(dict.fromkeys(reports[row.scenario, row.configuration]))
             more = f" and {len(linked) - _MOST_LINKS} more" if len(linked) > _MOST_LINKS else ""
             reported = [Cell(", ".join(linked[:_MOST_LINKS]) + more, float(len(linked)))] if links else []
             rows.append([*_names(row, short), *cells, *reported])
-    heads = [*_heads(comparison.rows), *(_with_unit(name, scales[name]) for name in comparison.metrics)]
+    heads = [*_heads(comparison.rows), *(_with_unit(name, scales[name]) for name in metrics)]
     heads += ["reports"] if links else []
+    if not metrics:
+        return _section("Reports", "Pages of the runs.", sortable("reports", heads, rows)) if links else ""
     note = "Means; the best of each column in bold. A click on a head sorts by it."
     return _section("Means", note, sortable("means", heads, rows))
 
