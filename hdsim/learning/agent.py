@@ -131,6 +131,7 @@ class LearningAgent(Agent):
     starts_from: ClassVar[tuple[str, ...]] = ()
     trainable: ClassVar[bool] = True
     any_size = False
+    observes_nodes = True
 
     checkpoint: str | None = None
     sample: bool = False

@@ -30,11 +30,13 @@ class Agent:
         fixed_policy: Whether the agent never passes another core policy to ``pick``, which permits a faster store.
         core_policies: All core policies that the agent passes to ``pick`` if it reads nothing else of the cores, which
             permits a faster store. Empty for no restriction.
+        observes_nodes: Whether decisions depend on an observation of all nodes, those without free resources included.
     """
 
     core_policy: str = "high_gflops"
     fixed_policy: bool = False
     core_policies: Collection[str] = ()
+    observes_nodes: bool = False
 
     def begin(self, cluster: Cluster) -> None:
         """Prepares the agent; called once, before the first event of a replay or where it takes over in the middle."""

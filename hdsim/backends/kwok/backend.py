@@ -28,6 +28,7 @@ from hdsim.kubernetes.connection import Call, Connection
 from hdsim.kubernetes.nodes import platform_of, with_nodes, with_spare_nodes
 from hdsim.kubernetes.objects import NodeView
 from hdsim.kubernetes.permissions import Permission, require
+from hdsim.scheduling.agent import make_agent
 from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
@@ -80,13 +81,17 @@ class Kwok(Backend):
         self._facts: dict[str, Any] = {}
         self._identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
 
-    def run(self, platform: Platform, workload: Workload, *arguments: Any, **options: Any) -> tuple[Result, Any]:
+    def run(
+        self, platform: Platform, workload: Workload, agent: Any, *arguments: Any, **options: Any
+    ) -> tuple[Result, Any]:
         """See :meth:`Backend.run`; all jobs of a trace are known, pods of the API server are not."""
         self.capabilities = replace(self.capabilities, known_jobs=len(workload) > 0)
         self._platform = platform.of_kind("quantities")
         spare = self.settings.spare_nodes
-        self._spare = (0 if len(workload) else _SPARE_NODES) if spare is None else spare
-        return super().run(with_spare_nodes(self._platform, self._spare), workload, *arguments, **options)
+        if spare is None:
+            spare = 0 if len(workload) or make_agent(agent).observes_nodes else _SPARE_NODES
+        self._spare = spare
+        return super().run(with_spare_nodes(self._platform, spare), workload, agent, *arguments, **options)
 
     def read_platform(self) -> Platform:
         """Reads the nodes of the API server."""

@@ -46,7 +46,8 @@ class Settings:
         gang_timeout: Seconds after which the pods of an incomplete gang get an event.
         timeout: Seconds that the API server may be silent.
         submit: Create the pods of a trace; otherwise they are created elsewhere.
-        spare_nodes: Number of nodes that may come in mid-run, None: 32 for the pods of an API server, 0 for a trace.
+        spare_nodes: Number of nodes that may come in mid-run; None: 32 for the pods of an API server, 0 for a trace
+            and for agents that observe all nodes.
         metrics_host: Address of the metrics.
         metrics_port: Port of the metrics, None for none.
         leader_election: Keys `enabled`, `namespace` of the Lease, and `lease`, `renew` and `retry`; see
