@@ -136,7 +136,11 @@ class Nodes:
         if node in self.overfilled:
             return
         columns = zip(Amounts._fields, self._requested[node], self._amounts[node], strict=True)
-        over = [f"{_shown(wanted, name)} of {_shown(has, name)}" for name, wanted, has in columns if wanted > has]
+        over = [
+            f"{_shown(wanted, name)} of {_shown(has, name)}"
+            for name, wanted, has in columns
+            if wanted - has > _rounding(name)
+        ]
         if over:
             self.overfilled.add(node)
             log.warning("node %s is overfilled: its pods request %s", self.names[node], ", ".join(over))
@@ -205,6 +209,11 @@ class Nodes:
             self._cluster.fail(node, math.inf)
 
 
+def _rounding(name: str) -> float:
+    """Returns by how much equal amounts may differ."""
+    return _ROUNDING if name in _BYTES else 0.0
+
+
 def _shown(amount: float, name: str) -> str:
     if math.isinf(amount):
         return f"unlimited {name}"
@@ -218,6 +227,6 @@ def _fault(view: NodeView | None, expected: Amounts) -> str:
     differing = [
         f"{_shown(found, name)} instead of {_shown(amount, name)}"
         for name, found, amount in zip(Amounts._fields, view.allocatable, expected, strict=True)
-        if abs(min(found, UNLIMITED) - min(amount, UNLIMITED)) > _ROUNDING * (name in _BYTES)
+        if abs(min(found, UNLIMITED) - min(amount, UNLIMITED)) > _rounding(name)
     ]
     return f"has {', '.join(differing)}" if differing else ""
