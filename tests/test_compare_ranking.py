@@ -183,7 +183,7 @@ def test_rankings_over_loads_average_their_replications(tmp_path: Path) -> None:
     write_ranks(tuple(found.values()), {name: name for name in ("fcfs", "mine", "ljf")}, tmp_path / "ranks.svg")
     assert (tmp_path / "ranks.svg").stat().st_size > 5000
     page = ranks_svg(tuple(found.values()), {"fcfs": "fcfs", "mine": "<b>&", "ljf": "ljf"})
-    assert page.startswith("<svg class='figure'") and "&lt;b&gt;&amp;" in page and "<b>" not in page
+    assert page.startswith("<div class='scroll'><svg class='figure'") and "&lt;b&gt;&amp;" in page and "<b>" not in page
 
 
 def test_too_few_configurations_or_blocks_have_no_ranking(tmp_path: Path) -> None:
