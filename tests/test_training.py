@@ -509,7 +509,7 @@ def test_a_training_directory_is_a_run_directory(
         (["train.stepps=3"], "train.stepps: unknown key (did you mean 'steps'?)"),
         (["train.steps=0"], "train.steps: expected a whole number >= 1, got 0"),
         (["train.patience=2", "train.validation=0"], "train.patience: expected null with train.validation=0"),
-        (["backend=batsim"], "backend: expected sim, or kwok with backend.clock=virtual, for training, got batsim"),
+        (["backend=batsim"], "backend: expected sim or kwok for training, got batsim"),
         (["env.observation=graph"], "env.observation: expected an observation of one array"),
     ],
 )  # fmt: skip
