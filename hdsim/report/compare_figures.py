@@ -72,8 +72,7 @@ def write_figure(comparison: Comparison, path: Path) -> None:
         for axes, metric in zip(panels, comparison.metrics, strict=True):
             rows = [row for row in comparison.rows if row.metric == metric]
             unit = scale(metric, (row.mean for row in rows))
-            ends = [end / unit.size for row in rows for end in (row.mean, row.low, row.high) if math.isfinite(end)]
-            if ends and min(ends) > 0 and max(ends) > WIDE * min(ends):
+            if _are_wide(rows):
                 axes.set_xscale("log")
             for place, row in enumerate(rows):
                 color = _WORSE if row.best else _BETTER
@@ -172,8 +171,7 @@ def scenarios_svg(comparison: Comparison) -> tuple[str, str]:
         for axes, metric in zip(panels, comparison.metrics, strict=False):
             rows = [row for row in comparison.rows if row.metric == metric]
             unit = scale(metric, (row.mean for row in rows))
-            drawn = [end / unit.size for row in rows for end in (row.mean, row.low, row.high) if math.isfinite(end)]
-            if drawn and min(drawn) > 0 and max(drawn) > WIDE * min(drawn):
+            if _are_wide(rows):
                 axes.set_yscale("log")
             for configuration, color in zip(configurations, map(light, _LINES), strict=False):
                 points = sorted(
@@ -374,6 +372,12 @@ def _interval(axes: Any, place: float, value: float, low: float, high: float, co
     if not math.isnan(low):
         axes.hlines(place, low, high, color=color, linewidth=2, alpha=0.5)
     axes.plot(value, place, marker, color=color, markersize=4)
+
+
+def _are_wide(rows: Sequence[Row]) -> bool:
+    """Whether means and their intervals suit a logarithmic axis."""
+    ends = [end for row in rows for end in (row.mean, row.low, row.high) if math.isfinite(end)]
+    return bool(ends) and min(ends) > 0 and max(ends) > WIDE * min(ends)
 
 
 def _name(row: Row, short: Mapping[str, str]) -> str:

@@ -73,11 +73,9 @@ def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: 
     parts = []
     for name in comparison.metrics:
         rows = [row for row in comparison.rows if row.metric == name]
-        scenarios = _by_scenario(rows)
-        values = {(row.scenario, row.configuration): row for row in rows}
+        scenarios, found = matrix(rows)
         lines = [["", *(short[scenario] for scenario in scenarios)]]
-        for configuration in dict.fromkeys(row.configuration for row in rows):
-            cells = [values.get((scenario, configuration)) for scenario in scenarios]
+        for configuration, cells in found.items():
             texts = (f"{format_number(row.mean)}{'*' if row.best else ' '}" if row else "" for row in cells)
             lines.append([short[configuration], *texts])
         parts.append(f"{_heading(rows[0])}\n{folded(lines, _WIDTH)}")
@@ -86,6 +84,18 @@ def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: 
     if standings:
         parts.append(_ranks_over_metrics(by_metric(standings), short))
     return "\n\n".join([*parts, *_recorded(comparison, short)])
+
+
+def matrix(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Row | None]]]:
+    """Returns scenarios, and by configuration its row of each scenario, None where it has none.
+
+    Args:
+        rows: Those of one metric.
+    """
+    scenarios = list(dict.fromkeys(row.scenario for row in rows))
+    values = {(row.configuration, row.scenario): row for row in rows}
+    configurations = dict.fromkeys(row.configuration for row in rows)
+    return scenarios, {name: [values.get((name, scenario)) for scenario in scenarios] for name in configurations}
 
 
 def _over_metrics(ratios: Mapping[str, Sequence[Ratio]], short: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from hdsim.report import labels, tables
 from hdsim.report.charts import duration
 from hdsim.report.compare import JOBS, Comparison, Row
 from hdsim.report.compare_figures import ranks_svg, scenarios_svg, windows_svg
-from hdsim.report.compare_output import short_labels, told_windows
+from hdsim.report.compare_output import matrix, short_labels, told_windows
 from hdsim.report.compare_panels import panels
 from hdsim.report.labels import text
 from hdsim.report.page import Scale, decimals, page, scale, words
@@ -144,18 +144,16 @@ def _heads(rows: Iterable[Row]) -> list[str]:
 
 def _by_scenario(comparison: Comparison, short: Mapping[str, str]) -> str:
     """Means of each metric, configurations by scenarios, and over the number by which these differ; empty for two."""
-    scenarios = list(dict.fromkeys(row.scenario for row in comparison.rows))
-    if len(scenarios) < 3:
+    if len({row.scenario for row in comparison.rows}) < 3:
         return ""
     figure, name = scenarios_svg(comparison)
     content = [f"<h3>Over {escape(name)}</h3>{figure}"] if figure else []
     for metric in comparison.metrics:
         rows = [row for row in comparison.rows if row.metric == metric]
         unit = scale(metric, (row.mean for row in rows))
-        values = {(row.configuration, row.scenario): row for row in rows}
+        scenarios, table = matrix(rows)
         lines = []
-        for configuration in dict.fromkeys(row.configuration for row in rows):
-            found = [values.get((configuration, scenario)) for scenario in scenarios]
+        for configuration, found in table.items():
             cells = [Cell(unit.html(one.mean), one.mean, one.best) if one else Cell("", math.nan) for one in found]
             lines.append([Cell(_label(configuration, short), configuration), *cells])
         better = ", ".join(filter(None, (unit.unit, str(direction(metric)))))

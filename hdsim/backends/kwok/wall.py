@@ -92,12 +92,11 @@ class Wall(Session):
 
     def start(self) -> None:
         """Reads nodes and pods: those of others take resources, those bound before are running jobs."""
-        nodes, pods = self._nodes_cache, self._pods_cache
         if self._trace is not None:
             self._trace.prepare(self._connection)
         self._connection.call(self.sender.start())
-        self._connection.call(nodes.start())
-        self.nodes = Nodes(self.cluster, dict(nodes.objects), self.spare)
+        self._connection.call(self._nodes_cache.start())
+        self.nodes = Nodes(self.cluster, dict(self._nodes_cache.objects), self.spare)
         self.warnings = (self.nodes.warning,)
         self.jobs = Jobs(
             self.cluster,
@@ -118,7 +117,7 @@ class Wall(Session):
             else:
                 self.caches = (*self.caches, self._pod_groups)
                 self._connection.call(self._pod_groups.start())
-        self._connection.call(pods.start())
+        self._connection.call(self._pods_cache.start())
 
     @property
     def members(self) -> Collection[Member]:
