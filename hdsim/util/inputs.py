@@ -12,8 +12,9 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ANY_RATIO = 32 * 10**6
 #: Traces and platforms shrink to a fifth to a twentieth; a decompression bomb to a thousandth.
 _LARGEST_RATIO = 30
+#: Rows of a block of a CSV file.
+_BLOCK = 2**15
 #: Escape of a half of a UTF-16 pair, which alone is no character and cannot be written to a file.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -103,17 +106,33 @@ def read_csv(path: str | Path, error: type[HdsimError], what: str) -> tuple[list
     Raises:
         HdsimError: As there, or the file is not such a table.
     """
-    reader = csv.reader(io.StringIO(read_text(path, error, what), newline=""))
+    blocks = csv_blocks(path, error, what)
+    ((header),) = next(blocks)
+    return header, [row for block in blocks for row in block]
+
+
+def csv_blocks(path: str | Path, error: type[HdsimError], what: str) -> Iterator[list[list[str]]]:
+    """Yields the header of a CSV file, a block of one row, then blocks of its rows, so that few are in memory at once.
+
+    Arguments and errors as for :func:`read_csv`.
+    """
+    data, _ = read_bytes(path, error, what)
+    _decoded(data, str(path), error)
+    reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline=""))
     try:
-        header, *rows = list(reader) or [[]]
+        header = next(reader, [])
+        if len(set(header)) < len(header):
+            raise error(f"expected columns of different names, got {', '.join(header)}"[:200], where=f"{path}:1")
+        yield [header]
+        line = 2
+        while block := list(islice(reader, _BLOCK)):
+            for row in block:
+                if len(row) != len(header):
+                    raise error(f"expected {len(header)} fields, got {len(row)}", where=f"{path}:{line}")
+                line += 1
+            yield block
     except csv.Error as fault:
         raise error(f"expected CSV: {fault}", where=f"{path}:{reader.line_num}") from None
-    if len(set(header)) < len(header):
-        raise error(f"expected columns of different names, got {', '.join(header)}"[:200], where=f"{path}:1")
-    for line, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise error(f"expected {len(header)} fields, got {len(row)}", where=f"{path}:{line}")
-    return header, rows
 
 
 def parse_json(

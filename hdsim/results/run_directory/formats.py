@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from hdsim.util.files import dump_json
 from hdsim.util.version import __version__
 
 Floats = NDArray[np.float64]
+#: Returns the values of texts as an array.
+Reader = Callable[[Sequence[str]], NDArray[Any]]
 
 #: Columns of jobs.csv, as in Batsim's out_jobs.csv.
 JOB_COLUMNS = (
@@ -51,6 +53,8 @@ ALLOCATION_COLUMNS = ("job_id", "attempt", "begin", "end", "allocated_resources"
 #: Metrics that depend on wall time. The manifest holds them, so that equal runs have equal files.
 WALL_METRICS = ("jobs_per_second",)
 CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")
+#: Most texts that are kept to find equal ones.
+_KNOWN = 2**16
 #: Numbers beyond this are not from a run: energies of years of the largest machines are below.
 _LARGEST = 1e18
 #: Products of energies and squared times, and no number that a float cannot hold.
@@ -87,6 +91,41 @@ def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
     if not path.is_file():
         raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
     return inputs.read_csv(path, ConfigError, "file")
+
+
+def read_columns(path: Path, readers: Callable[[list[str]], Mapping[str, Reader]]) -> dict[str, NDArray[Any]]:
+    """Reads columns of a CSV file in blocks of rows, since the texts of all rows take ten times the memory of numbers.
+
+    Args:
+        path: The file.
+        readers: Takes the header, and returns by name how each column is read.
+
+    Raises:
+        ConfigError: The file is missing or no table, or what `readers` and a reader raise.
+    """
+    if not path.is_file():
+        raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
+    blocks = inputs.csv_blocks(path, ConfigError, "file")
+    ((header),) = next(blocks)
+    wanted = {name: (header.index(name), reader) for name, reader in readers(header).items()}
+    parts: dict[str, list[NDArray[Any]]] = {name: [reader([])] for name, (_, reader) in wanted.items()}
+    for block in blocks:
+        for name, (place, reader) in wanted.items():
+            parts[name].append(reader([row[place] for row in block]))
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def texts_reader() -> Reader:
+    """Returns a reader of texts, of which equal ones are one object, such as states and sets of cores."""
+    known: dict[str, str] = {}
+
+    def read(texts: Sequence[str]) -> NDArray[np.object_]:
+        found = np.array([known.setdefault(text, text) for text in texts], object)
+        if len(known) > _KNOWN:
+            known.clear()  # as of ids, which are all different
+        return found
+
+    return read
 
 
 def numbers(path: Path, name: str, texts: Iterable[str]) -> Floats:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,14 @@ from hdsim.results.run_directory.formats import (
     JOB_COLUMNS,
     POD_TIMES,
     WALL_METRICS,
+    Reader,
     integers,
     is_number,
     numbers,
+    read_columns,
     read_csv,
     read_json,
+    texts_reader,
 )
 from hdsim.results.run_directory.manifest import damaged, read_manifest, told_status
 from hdsim.results.segments import Segments
@@ -155,17 +158,17 @@ def read_jobs(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     Raises:
         ConfigError: ``jobs.csv`` is missing or damaged.
     """
-    header, rows = read_csv(path / "jobs.csv")
-    missing = [name for name in names if name not in header]
-    if missing:
-        raise ConfigError(
-            f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path / 'jobs.csv'}:1"
-        )
-    found: dict[str, NDArray[Any]] = {}
-    for name in names:
-        texts = [row[header.index(name)] for row in rows]
-        found[name] = np.array(texts, object) if name in _TEXTS else numbers(path / "jobs.csv", name, texts)
-    return found
+    return read_columns(path / "jobs.csv", lambda header: _job_readers(path / "jobs.csv", header, names))
+
+
+def _job_readers(path: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, Reader]:
+    """How columns of jobs.csv are read."""
+    if missing := [name for name in names if name not in header]:
+        raise ConfigError(f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path}:1")
+    return {
+        name: texts_reader() if name in _TEXTS else partial(integers if name in _INTEGERS else numbers, path, name)
+        for name in names
+    }
 
 
 @_collecting_later()
@@ -194,7 +197,7 @@ def read(path: str | Path, *, full: bool = True) -> Run:
         raise ConfigError(f"expected a finished run, got one that is {told_status(manifest)}", where=str(path))
     if damage := damaged(path, manifest):
         log.warning("%s: %s: not what the run has written", path, ", ".join(damage))
-    jobs = _job_columns(path / "jobs.csv", *((JOB_COLUMNS, []) if records_only else read_csv(path / "jobs.csv")))
+    jobs = _no_jobs() if records_only else _job_columns(path / "jobs.csv")
     platform = Platform.from_dict(read_json(path / "platform.json"), str(path / "platform.json"))
     cut_short = _read_interruptions(path / "interruptions.csv", jobs, platform)
     if (path / "allocations.csv").exists():
@@ -224,15 +227,13 @@ def _read_pods(path: Path) -> dict[str, Floats]:
     return {name: numbers(path, name, [row[header.index(name)] for row in rows]) for name in POD_TIMES if rows}
 
 
-def _job_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:
-    missing = [name for name in JOB_COLUMNS if name not in header]
-    if missing:
-        raise ConfigError(f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path}:1")
-    texts = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(header, ())
-    columns: dict[str, NDArray[Any]] = {}
-    for name in JOB_COLUMNS:
-        read = integers if name in _INTEGERS else numbers
-        columns[name] = np.array(texts[name], object) if name in _TEXTS else read(path, name, texts[name])
+def _no_jobs() -> dict[str, NDArray[Any]]:
+    readers = _job_readers(Path("jobs.csv"), JOB_COLUMNS, JOB_COLUMNS)
+    return {name: reader([]) for name, reader in readers.items()}
+
+
+def _job_columns(path: Path) -> dict[str, NDArray[Any]]:
+    columns = read_columns(path, lambda header: _job_readers(path, header, JOB_COLUMNS))
     states = {state.name for state in DONE}
     for line, state in enumerate(columns["final_state"].tolist(), 2):
         if state not in states:
@@ -253,28 +254,30 @@ def _job_columns(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]
 def _read_details(path: Path, jobs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     if not path.exists():
         return {}
-    header, rows = read_csv(path)
-    if header[:1] != ["job_id"] or [row[0] for row in rows] != jobs["job_id"].tolist():
+
+    def readers(header: list[str]) -> dict[str, Reader]:
+        known = [name for name in details.OWNERS if name in header]
+        if header != ["job_id", *details.NAMES, *known]:
+            raise ConfigError(
+                f"expected the columns job_id,{','.join(details.NAMES)}, then any of {','.join(details.OWNERS)}",
+                where=f"{path}:1",
+            )
+        of_numbers = {name: integers if name in details.COUNTS else numbers for name in details.NAMES}
+        return {name: texts_reader() for name in ("job_id", *known)} | {
+            name: partial(reader, path, name) for name, reader in of_numbers.items()
+        }
+
+    columns = read_columns(path, readers)
+    if columns.pop("job_id").tolist() != jobs["job_id"].tolist():
         raise ConfigError("expected the jobs of jobs.csv, in the same order", where=str(path))
-    count = 1 + len(details.NAMES)
-    known = [name for name in details.OWNERS if name in header]
-    if header[1:] != [*details.NAMES, *known]:
-        raise ConfigError(
-            f"expected the columns job_id,{','.join(details.NAMES)}, then any of {','.join(details.OWNERS)}",
-            where=f"{path}:1",
-        )
-    texts = [[row[i] for row in rows] for i in range(len(header))]
-    return {
-        name: (integers if name in details.COUNTS else numbers)(path, name, column)
-        for name, column in zip(details.NAMES, texts[1:count], strict=True)
-    } | {name: _owners(path, name, column) for name, column in zip(known, texts[count:], strict=True)}
+    return {name: _owners(path, name, column) if name in details.OWNERS else column for name, column in columns.items()}
 
 
-def _owners(path: Path, name: str, column: Sequence[str]) -> NDArray[Any]:
+def _owners(path: Path, name: str, column: NDArray[np.object_]) -> NDArray[Any]:
     """Users, groups, queues or partitions: numbers of at least -1, or texts where any is a name."""
-    if all(text.lstrip("-").isdecimal() for text in column):
+    if all(text.lstrip("-").isdecimal() for text in set(column)):
         return integers(path, name, column, least=-1)
-    return np.array(column, object)
+    return column
 
 
 def _read_numbers(path: Path, columns: Sequence[str], below: Mapping[str, int]) -> list[NDArray[Any]] | None:
