@@ -224,6 +224,13 @@ def test_fields_that_change_nothing_are_told(tmp_path: Path, caplog: pytest.LogC
     assert [record.message for record in caplog.records] == [f"{tmp_path / 'w.json'}: {told}"]
 
 
+def test_long_names_of_fields_are_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read(tmp_path, document(**{"x" * 100_000: 1}))
+    (record,) = caplog.records
+    assert "change nothing: " in record.message and record.message.endswith("... (1 jobs)")
+    assert len(record.message) < 500
+
+
 def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
     base = document()["jobs"][0]
     jobs = [{**base, "id": n, **job} for n, (job, _) in enumerate(BAD_JOBS)]

@@ -84,6 +84,21 @@ def test_validate(hdsim: Run, trace: Path) -> None:
     ]
 
 
+def test_a_trace_whose_lines_are_all_left_out_has_a_fault(hdsim: Run, tmp_path: Path) -> None:
+    (tmp_path / "w.swf").write_text("1 1 -1 0 4 -1 -1 4 0 1000 5 1 3 -1 1 -1 -1 -1\n")
+    for verb in ("validate", "show"):
+        done = hdsim("workload", verb, "w.swf", "--platform", "teaching")
+        assert done.returncode == 2 and "w.swf: expected at least one job, got none" in done.stderr
+
+
+def test_owners_below_minus_one_are_unknown(hdsim: Run, tmp_path: Path) -> None:
+    (tmp_path / "w.swf").write_text("1 1 -1 9 4 -1 -1 4 9 1000 1 -7 -1000000000.0 -2 -3 -4 -1 -1\n")
+    assert hdsim("workload", "convert", "w.swf", "-o", "w.json").returncode == 0
+    (job,) = json.loads((tmp_path / "w.json").read_text())["jobs"]
+    assert not {"user", "group", "executable", "queue", "partition"} & job.keys()
+    assert hdsim("workload", "show", "w.json").returncode == 0
+
+
 def test_faults_and_warnings_are_single_messages(hdsim: Run, trace: Path, tmp_path: Path) -> None:
     done = hdsim("workload", "show", "lublin_400")
     assert done.returncode == 2

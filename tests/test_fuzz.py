@@ -174,6 +174,7 @@ MULTIPLIED = "\n".join(
         ("+=x", "expected KEY=VALUE, got '+=x'"),
         ("hydra/hydra_logging={}", "hydra/hydra_logging"),
         ("+hydra.verbose={a:1}", "verbose"),
+        ("~hydra/launcher -m", "hydra/launcher: expected a launcher such as basic or joblib, got none"),
         ("~hydra", "hydra"),
         ("hydra.run.dir=[1]", "hydra.run.dir"),
         ("failures=trace failures.file=/proc/self/mem", "/proc/self/mem: expected a readable file of outages"),

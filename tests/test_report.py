@@ -761,6 +761,16 @@ def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
+def test_empty_fields_of_details_are_left_out(tmp_path: Path) -> None:
+    on_gaia(tmp_path, 300)
+    path = tmp_path / "job_details.csv"
+    header, first, *rows = path.read_text().splitlines()
+    cells = dict(zip(header.split(","), first.split(","), strict=True))
+    cells |= dict.fromkeys(("communication_time", "barrier_waiting_time", "slowdown_factor"), "")
+    path.write_text("\n".join([header, ",".join(cells.values()), *rows, ""]))
+    assert "slowdown_factor" in render(read(tmp_path))
+
+
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     on_gaia(tmp_path / "run", 300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -149,6 +150,19 @@ def test_a_difference_names_file_job_and_software(hdsim: Hdsim, tmp_path: Path) 
         "gone: 3 then, none now", "cpu: Z80 then", "1 of ",
     ]  # fmt: skip
     assert all(text in done.stdout for text in told), done.stdout
+
+
+def test_differences_of_files_that_are_no_table_are_told(hdsim: Hdsim, tmp_path: Path) -> None:
+    made(hdsim, "run", *SMALL, "hydra.run.dir=run")
+    jobs = tmp_path / "run/jobs.csv"
+    jobs.write_text(jobs.read_text() + "x" * 200_000 + ",1\n")
+    # Bytes in the name of the directory that are no UTF-8.
+    again = os.fsdecode(b"again\x80")
+    done = hdsim("rerun", "run", "-o", again, errors="replace")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "jobs.csv" in done.stdout and "nothing now" in done.stdout
+    command = json.loads((tmp_path / again / "manifest.json").read_text())["command"]
+    assert command[-1] == "again?"
 
 
 def test_a_bundled_trace_that_has_changed_is_told(hdsim: Hdsim, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def slowdowns(run: Run) -> Panel:
 def slowdown_factors(run: Run) -> Panel | None:
     """Distribution of the factor by which other jobs, and the own tasks, have slowed jobs down, and by size."""
     factors, ended = run.jobs.get("slowdown_factor"), run.counted
+    if factors is not None:
+        ended = ended & ~np.isnan(factors)  # Fields of a damaged file may be empty.
     if factors is None or not ended.any() or factors[ended].max() < _SLOWED:
         return None
     title, values = "Slow-down by contention", factors[ended]
@@ -82,8 +84,11 @@ def slowdown_factors(run: Run) -> Panel | None:
 
 def barriers(run: Run) -> Panel | None:
     """Distribution of the shares of execution time that jobs wait at barriers and exchange messages."""
-    ended = run.counted
-    if "communication_time" not in run.jobs or not ended.any():
+    if "communication_time" not in run.jobs:
+        return None
+    # Fields of a damaged file may be empty.
+    ended = run.counted & ~np.isnan(run.jobs["communication_time"] + run.jobs["barrier_waiting_time"])
+    if not ended.any():
         return None
     jobs = {name: column[ended] for name, column in run.jobs.items()}
     took = np.maximum(jobs["execution_time"], np.finfo(float).tiny)

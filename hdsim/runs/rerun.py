@@ -189,13 +189,21 @@ def _difference(old: Path, new: Path) -> str | None:
     pairs = zip_longest(lines, others, fillvalue="")
     number, was, now = next((number, a, b) for number, (a, b) in enumerate(pairs, 1) if a != b)
     if old.suffix == ".csv" and number > 1:
-        header, row, other = (next(csv.reader([line]), []) for line in (lines[0], was, now))
+        header, row, other = (_fields(line) for line in (lines[0], was, now))
         cells = [f"{name} {a} then, {b} now" for name, a, b in zip(header, row, other, strict=False) if a != b]
         if cells:
             return f"line {number:,} ({header[0]} {row[0]}): {'; '.join(cells)}"
     if was.strip() != now.strip():
         was, now = was.strip(), now.strip()
     return f"line {number:,}: {_shown(was)} then, {_shown(now)} now"
+
+
+def _fields(line: str) -> list[str]:
+    """The fields of a line of CSV, none if it is too long."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
 
 
 def _shown(line: str) -> str:

@@ -109,6 +109,10 @@ def _executed(
 
 def _is_basic(run: Run) -> bool:
     """Whether the launcher is that of Hydra itself, instead of which hdsim executes the runs."""
+    from omegaconf import OmegaConf
+
+    if OmegaConf.is_missing(run.composed.hydra, "launcher"):
+        raise ConfigError("expected a launcher such as basic or joblib, got none", where="hydra/launcher")
     return str(run.composed.hydra.launcher["_target_"]).endswith(".BasicLauncher")
 
 

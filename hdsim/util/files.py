@@ -122,10 +122,13 @@ def write_csv(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) -
 
 
 def dump_json(path: Path, content: Any, **options: Any) -> None:
-    """Writes a JSON document atomically; `options` are those of `json.dump`."""
-    with replacing(path) as file:
-        json.dump(content, file, indent=2, **options)
-        file.write("\n")
+    """Writes a JSON document atomically; `options` are those of `json.dumps`.
+
+    Bytes of a name of a file that are no UTF-8 are written as question marks.
+    """
+    text = json.dumps(content, indent=2, **options)
+    with replacing(path, binary=True) as file:
+        file.write(text.encode(errors="replace") + b"\n")
 
 
 class GrowingCsv:

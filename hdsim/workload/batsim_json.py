@@ -99,7 +99,7 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
                 message = f"expected a name or a whole number of at least 0, got {shown(value)}"
                 errors.append(WorkloadError(message, where=where))
     if unused:
-        fields = ", ".join(f"{key} ({count} jobs)" for key, count in unused.most_common(5))
+        fields = ", ".join(f"{shown(key.encode(errors='replace'))} ({n} jobs)" for key, n in unused.most_common(5))
         more = ", ..." if len(unused) > 5 else ""
         _log.warning("%s: fields of jobs that change nothing: %s%s", path, fields, more)
     return replace(raw, errors=tuple(errors)), digest

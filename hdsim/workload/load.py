@@ -234,6 +234,8 @@ def validate_workload(path: str | Path, platform: Platform | None = None) -> lis
     except WorkloadError as error:
         return [fault for fault in error.errors if isinstance(fault, WorkloadError)]
     infeasible = [error for errors in infeasible_rows(as_pods(raw, platform), platform).values() for error in errors]
+    if not (len(raw.columns["runtime"]) or raw.errors):
+        return [WorkloadError("expected at least one job, got none", where=str(path))]
     return [*raw.errors, *infeasible]
 
 

@@ -58,6 +58,7 @@ _IDENTITIES = {
     "queue": QUEUE,
     "partition": PARTITION,
 }
+_OWNERS = ("user", "group", "executable", "queue", "partition")
 _WHOLE = (*_IDENTITIES.values(), ALLOCATED, REQUESTED)
 #: Integers above this are not exact in float64.
 _EXACT = 2.0**53
@@ -120,6 +121,8 @@ def read_swf(path: str | Path, *, waits: bool = False) -> tuple[RawJobs, str]:
     memory = np.where(own_memory, table[:, REQUESTED_MEMORY], table[:, USED_MEMORY])
     columns: dict[str, np.ndarray] = {
         **{name: table[:, number].astype(np.int64) for name, number in _IDENTITIES.items()},
+        # Any negative number stands for an owner that is unknown.
+        **{name: np.maximum(table[:, _IDENTITIES[name]], -1).astype(np.int64) for name in _OWNERS},
         "submission_time": table[:, SUBMIT].copy(),
         "runtime": table[:, RUN].copy(),
         "requested_cores": np.where(requested, table[:, REQUESTED], table[:, ALLOCATED]).astype(np.int64),

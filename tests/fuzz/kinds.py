@@ -242,6 +242,8 @@ def _results(directory: Path) -> str | None:
     metrics = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
     for name in ("makespan", "utilization", "mean_waiting_time", "energy_joules"):
         value = metrics.get(name)
+        if name == "energy_joules" and value is None:
+            continue  # of nodes without core ids
         none_started = metrics["jobs_completed"] + metrics["jobs_failed"] + metrics["jobs_killed"] == 0
         if not (isinstance(value, int | float) and math.isfinite(value)) and not none_started:
             return f"{name} is {value}"

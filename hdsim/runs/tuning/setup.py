@@ -19,7 +19,7 @@ from hdsim.runs.plan import Run, plan
 from hdsim.runs.tuning.goal import Goal
 from hdsim.runs.tuning.space import Space
 from hdsim.runs.tuning.study import Settings
-from hdsim.util.rules import ANYTHING, NULL, TEXT, Rule, integers_from, require
+from hdsim.util.rules import NULL, TEXT, Rule, integers_from, require
 from hdsim.util.version import __version__
 
 _RULES = {
@@ -27,7 +27,7 @@ _RULES = {
     "metric": TEXT | NULL,
     "pruner": Rule("median or none", lambda value: value in ("median", "none")),
     "seed": integers_from(0),
-    "space": ANYTHING,
+    "space": Rule("settings, tune.space.KEY=choice(a,b)", lambda value: value is None or isinstance(value, Mapping)),
 }
 _METRIC = "mean_bounded_slowdown"
 #: Overrides that choose an agent; without one it is that of `hdsim run`.
