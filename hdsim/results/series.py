@@ -19,8 +19,11 @@ from hdsim.results.segments import powered_until
 if TYPE_CHECKING:
     from hdsim.results.period import Period
     from hdsim.results.replay import Replay
+    from hdsim.results.segments import Segments
 
 Floats = NDArray[np.float64]
+#: Segments whose cores are looked at together.
+_SEGMENTS = 2**16
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def load_imbalance(result: Replay) -> StepFunction:
     held, platform = result.segments, result.platform
     if not len(held):
         return StepFunction(np.zeros(1), np.zeros(1), result.end_time)
-    segment, node, taken = _held_on_nodes(result, gpus=False)
+    segment, node, taken = _held_on_nodes(held, gpus=False)
     capacity = platform.node_cpu_cores if held.amounts is None else platform.node_cpu
     share = taken / np.where(capacity > 0, capacity, 1)[node]
     times = np.concatenate([held.begin[segment], held.end[segment]])
@@ -292,13 +295,12 @@ def power(result: Replay) -> StepFunction:
     return StepFunction(times, steps.at(times) - down.at(times), end)
 
 
-def _held_on_nodes(result: Replay, *, gpus: bool) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+def _held_on_nodes(held: Segments, *, gpus: bool) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
     """Segments, a node of each, and the cores that it holds there, with or without GPUs; its CPU without ids."""
-    held = result.segments
     if held.amounts is None:
         used = held.usage
-        kept = np.ones(len(used.segment), bool) if gpus else ~result.platform.is_gpu[used.processor]
-        return used.segment[kept], result.platform.processor_node[used.processor[kept]], used.cores[kept]
+        kept = np.ones(len(used.segment), bool) if gpus else ~held.platform.is_gpu[used.processor]
+        return used.segment[kept], held.platform.processor_node[used.processor[kept]], used.cores[kept]
     segment = np.repeat(np.arange(len(held)), [len(amounts.nodes) for amounts in held.amounts])
     node, taken = (np.concatenate(part) for part in zip(*((one.nodes, one.cpu) for one in held.amounts), strict=True))
     return segment, node, taken
@@ -318,9 +320,13 @@ def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], 
     platform, ran = result.platform, result.segments
     first_node, bounds = _grid(result, platform.n_nodes, bins, rows)
     group_of_node = np.searchsorted(first_node, np.arange(platform.n_nodes), side="right") - 1
-    segment, node, taken = _held_on_nodes(result, gpus=True)
     of_node = np.diff(platform.node_first_core) if ran.amounts is None else platform.node_cpu_cores
-    used = _binned(group_of_node[node], ran.begin[segment], ran.end[segment], taken, len(first_node), bounds)
+    used = np.zeros((len(first_node), len(bounds) - 1))
+    for first in range(0, len(ran), _SEGMENTS):
+        # A job on many processors takes many rows.
+        part = ran.rows(np.arange(first, min(first + _SEGMENTS, len(ran))))
+        segment, node, taken = _held_on_nodes(part, gpus=True)
+        used += _binned(group_of_node[node], part.begin[segment], part.end[segment], taken, len(first_node), bounds)
     cores = np.add.reduceat(of_node, first_node)
     return first_node, bounds, np.clip(used / (cores[:, None] * np.diff(bounds)), 0.0, 1.0)
 

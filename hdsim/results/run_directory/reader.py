@@ -284,14 +284,16 @@ def _read_numbers(path: Path, columns: Sequence[str], below: Mapping[str, int]) 
     """Columns of numbers, some of which are indices below a limit; None without a file."""
     if not path.exists():
         return None
-    header, rows = read_csv(path)
-    if header != list(columns):
-        raise ConfigError(f"expected rows of {','.join(columns)}", where=str(path))
-    texts = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    return [
-        integers(path, name, texts[name], below[name]) if name in below else numbers(path, name, texts[name])
-        for name in columns
-    ]
+
+    def readers(header: list[str]) -> dict[str, Reader]:
+        if header != list(columns):
+            raise ConfigError(f"expected rows of {','.join(columns)}", where=str(path))
+        return {
+            name: partial(integers, path, name, below=below[name]) if name in below else partial(numbers, path, name)
+            for name in columns
+        }
+
+    return list(read_columns(path, readers).values())
 
 
 def _read_spans(path: Path, platform: Platform) -> tuple[NDArray[np.int32], Floats, Floats]:
