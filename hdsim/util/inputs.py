@@ -107,7 +107,7 @@ def read_csv(path: str | Path, error: type[HdsimError], what: str) -> tuple[list
         HdsimError: As there, or the file is not such a table.
     """
     blocks = csv_blocks(path, error, what)
-    ((header),) = next(blocks)
+    (header,) = next(blocks)
     return header, [row for block in blocks for row in block]
 
 

@@ -106,7 +106,7 @@ def read_columns(path: Path, readers: Callable[[list[str]], Mapping[str, Reader]
     if not path.is_file():
         raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
     blocks = inputs.csv_blocks(path, ConfigError, "file")
-    ((header),) = next(blocks)
+    (header,) = next(blocks)
     wanted = {name: (header.index(name), reader) for name, reader in readers(header).items()}
     parts: dict[str, list[NDArray[Any]]] = {name: [reader([])] for name, (_, reader) in wanted.items()}
     for block in blocks:
