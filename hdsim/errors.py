@@ -125,8 +125,9 @@ def require(holds: object, invariant: str) -> None:
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Returns ``" (did you mean 'x'?)"`` for the closest allowed name, or an empty string."""
-    close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    lower = {each.lower(): each for each in allowed}
+    close = difflib.get_close_matches(str(name).lower(), list(lower), n=1, cutoff=0.5)
+    return f" (did you mean '{lower[close[0]]}'?)" if close else ""
 
 
 def not_one_of(value: object, allowed: Iterable[str]) -> str:

@@ -47,8 +47,9 @@ def test_show(trace: Path) -> None:
     lines = output.splitlines()
     assert lines[1] == "3 jobs submitted over 0.00 days, 0 dropped"
     assert lines[2] == f"offered load on 16 cores: {(40 + 60 + 180) / (16 * 40):.3f}"
-    assert lines[4].split() == ["min", "25", "%", "median", "mean", "75", "%", "99", "%", "max"]
-    table = {line[:22].strip(): [float(word) for word in line[22:].split()] for line in lines[5:]}
+    assert lines[3] == "recorded ends: 3 completed" and not lines[4]
+    assert lines[5].split() == ["min", "25", "%", "median", "mean", "75", "%", "99", "%", "max"]
+    table = {line[:22].strip(): [float(word) for word in line[22:].split()] for line in lines[6:]}
     assert table["run time (s)"] == [10, 15, 20, 20, 25, 29.8, 30]
     assert table["requested time (s)"] == [60, 60, 60, 70, 75, 89.4, 90]
     assert table["requested cores"] == [2, 3, 4, 5, 6.5, 8.9, 9]
@@ -62,6 +63,13 @@ def test_show_on_a_platform(trace: Path) -> None:
     lines = call("show", trace, "--platform", "learning").output.splitlines()
     assert lines[1] == "2 jobs submitted over 0.00 days, 1 dropped"
     assert lines[2] == f"offered load on the {platform.n_cores} cores of {platform.name}: {100 / (4 * 10):.3f}"
+
+
+def test_show_counts_owners_and_recorded_ends(tmp_path: Path) -> None:
+    lines = ["1 0 -1 9 1 -1 -1 1 9 -1 1 7 3 -1 1 -1 -1 -1", "2 5 -1 9 1 -1 -1 1 9 -1 0 8 3 -1 2 -1 -1 -1"]
+    (tmp_path / "w.swf").write_text("\n".join(lines))
+    output = call("show", tmp_path / "w.swf").output.splitlines()
+    assert output[3:5] == ["of 2 users, 1 group, 2 queues", "recorded ends: 1 completed, 1 failed"]
 
 
 def test_show_one_job(tmp_path: Path) -> None:

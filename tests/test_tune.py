@@ -232,6 +232,7 @@ def test_trainings_are_judged_by_validation_and_pruned(trials: int, hdsim: Hdsim
         (("tune.space.agent.job_polcy=fcfs,sjf",), "agent.job_polcy: unknown key (did you mean 'job_policy'?)"),
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.metric=mean_nodes"), "tune.metric: expected a metric"),
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.metric=mean_slowdwn"), "did you mean 'mean_slowdown'?"),
+        (("tune.space.workload.arrival_factor=range(nan,1)",), "tune.space.workload.arrival_factor: expected choice"),
         (("tune.space=ppo",), "tune.space: expected settings, tune.space.KEY=choice(a,b), got 'ppo'"),
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.pruner=no"), "tune.pruner: expected median or none, got 'no'"),
     ],

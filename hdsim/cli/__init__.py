@@ -115,10 +115,12 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         status = cli.main(args, prog_name="hdsim", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        hint = ""
+        hint, told = "", error.format_message()
+        if isinstance(error, click.NoSuchOption) and (key := _setting(error.option_name)):
+            told = f"{error.option_name}: settings have no dashes, {key}=VALUE"
         if isinstance(error, click.UsageError) and error.ctx:
             hint = f" (see '{error.ctx.command_path} --help')"
-        click.echo(f"hdsim: error: {' '.join(error.format_message().split())}{hint}", err=True)
+        click.echo(f"hdsim: error: {' '.join(told.split())}{hint}", err=True)
         sys.exit(2)
     except HdsimError as error:
         if os.environ.get("HDSIM_DEBUG"):
@@ -151,6 +153,14 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         _end_with_traceback(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _setting(option: str) -> str:
+    """Returns the setting that an unknown option stands for, empty if there is none of this name."""
+    from hdsim.config.keys import GROUPS_WITH_FILES
+
+    key = option.lstrip("-").partition("=")[0].replace("-", "_")
+    return key if key.partition(".")[0] in (*GROUPS_WITH_FILES, "seed", "env", "train", "experiment", "hydra") else ""
 
 
 def _end_with_traceback(error: Exception) -> NoReturn:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from hdsim.cli.completion import Metric
+
 #: Largest number of scenarios each of which is printed with its intervals and differences.
 _MOST_SCENARIOS = 2
 #: Largest number of distinguishable schedules in one figure.
@@ -22,7 +24,14 @@ _MOST_SCHEDULES = 8
     metavar="DIR",
     help="Where compare.csv, compare.html and compare.png go  [default: the working directory].",
 )
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="A metric to compare; give it several times.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    type=Metric(),
+    metavar="NAME",
+    help="A metric to compare; give it several times.",
+)
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path),

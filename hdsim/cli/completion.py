@@ -64,6 +64,19 @@ class Input(click.ParamType):
         return _items(inputs(self._kind, incomplete))
 
 
+class Metric(click.ParamType):
+    """The name of a metric."""
+
+    name = "NAME"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Completes names of metrics, and of their statistics."""
+        from hdsim.results.metrics import METRICS, STATISTICS
+
+        known = [*METRICS, *(f"{kind}_{name}" for name in METRICS for kind in STATISTICS)]
+        return _items(name for name in known if name.startswith(incomplete))
+
+
 def _items(texts: Iterable[str]) -> list[CompletionItem]:
     return [CompletionItem(text) for text in texts]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
+#: Values of field 11 of SWF.
+_STATES = {0: "failed", 1: "completed", 2: "partial", 3: "partial", 4: "partial", 5: "cancelled"}
 #: Heading and quantile of each statistic; the mean is between the median and the upper quartile.
 _STATISTICS = (
     ("min", 0.0),
@@ -255,10 +258,18 @@ def _summary(jobs: Workload, platform: Platform | None) -> list[str]:
     ]
     if len(jobs) > 1:
         rows.append(("inter-arrival time (s)", np.diff(jobs.submission_time)))
+    owners = [
+        f"{len(known):,} {name}{'s' * (len(known) != 1)}"
+        for name in ("user", "group", "queue", "partition")
+        if len(known := {value for value in getattr(jobs, name).tolist() if value != -1})
+    ]
+    states = Counter(_STATES.get(state, str(state)) for state in jobs.status.tolist() if state != -1)
     return [
         str(jobs.source),
         f"{len(jobs)} jobs submitted over {days:.2f} days, {len(jobs.dropped)} dropped",
         f"offered load on {machine}: {jobs.offered_load * jobs.cluster_cores / cores:.3f}",
+        *([f"of {', '.join(owners)}"] if owners else []),
+        *([f"recorded ends: {', '.join(f'{n:,} {state}' for state, n in states.most_common())}"] if states else []),
         "",
         format_table(
             [

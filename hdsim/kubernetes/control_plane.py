@@ -394,7 +394,15 @@ def _message(line: str) -> str | None:
 @contextlib.contextmanager
 def _exclusive() -> Iterator[None]:
     """Starts of one user one after another: ports are chosen first, and components bind them later."""
-    with Path(tempfile.gettempdir(), f"hdsim-kwok-{os.getuid()}.lock").open("w") as lock:
+    path = Path(tempfile.gettempdir(), f"hdsim-kwok-{os.getuid()}.lock")
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"expected a file that hdsim made, or none: {error.strerror}; TMPDIR=FOLDER takes another place",
+            where=str(path),
+        ) from None
+    with os.fdopen(number, "r+b") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -103,7 +103,7 @@ def _distribution(parser: OverridesParser, key: str, text: str) -> BaseDistribut
             return cast(BaseDistribution, kind(min(values), max(values), step=abs(value.step)))
         if isinstance(value, ChoiceSweep):
             return CategoricalDistribution([str(choice) for choice in override.sweep_string_iterator()])
-    except (HydraException, LookupError, ValueError, TypeError) as error:
+    except (HydraException, LookupError, ValueError, TypeError, ArithmeticError) as error:
         fault = str(error).partition("\n")[0]
         raise ConfigError(f"expected {_ALLOWED}, got '{text}': {fault}", where=where) from None
     raise ConfigError(f"expected {_ALLOWED}, got '{text}'", where=where)
