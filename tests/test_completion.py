@@ -60,6 +60,7 @@ def test_words(completed) -> None:
     assert completed("hdsim platform show gai") == ["gaia"]
     assert completed("hdsim workload show m") == ["memory_bound", "mine.swf", "my log.swf", "müll.swf"]
     assert completed("hdsim show metrics jobs_k") == ["jobs_killed"]
+    assert completed("hdsim compare --metric jobs_k") == ["jobs_killed"]
     assert completed("hdsim run --mul") == ["--multirun"]
 
 
