@@ -157,6 +157,22 @@ def test_show(hdsim) -> None:
         assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("group", [(), ("workload",), ("platform",), ("kwok",), ("bsp",)])
+def test_summaries_of_commands_are_whole(hdsim: Any, group: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = hdsim(*group, "--help").stdout.partition("Commands:")[2]
+    assert commands and "..." not in commands.replace("keys, experiments, ...,", "")
+
+
+def test_tables_are_as_wide_as_the_terminal(hdsim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        agents = hdsim("show", "agents").stdout.splitlines()
+        table = hdsim("run", "platform=teaching", "workload.jobs=30", f"hydra.run.dir={columns}").stdout
+        assert max(map(len, agents)) <= columns
+        assert max(map(len, table.partition("\n\nmakespan")[0].splitlines()[2:])) <= columns
+
+
 def test_a_name_is_shown_without_its_kind(hdsim: Any) -> None:
     alone, both = hdsim("show", "ppo"), hdsim("show", "wfp3")
     assert alone.stdout == hdsim("show", "agents", "ppo").stdout

@@ -23,7 +23,7 @@ from test_report import Visit
 
 import hdsim
 from hdsim.errors import ConfigError
-from hdsim.report.live import LivePage
+from hdsim.report.live import LivePage, SweepPage
 from hdsim.results.moment import Moment
 from hdsim.scheduling.agent import Agent
 from hdsim.simulation import compiled, replay, terminal
@@ -175,18 +175,88 @@ def test_command(tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     assert (tmp_path / "watched/jobs.csv").read_bytes() == (tmp_path / "alone/jobs.csv").read_bytes()
 
 
+FAILING = """
+import hdsim
+
+class Failing(hdsim.Agent):
+    def decide(self, cluster):
+        raise ValueError("no <b>decision</b>")
+"""
+
+
+WAITING = """
+import time
+from pathlib import Path
+from hdsim.agents.classic import ClassicAgent
+
+class Waiting(ClassicAgent):
+    def __init__(self):
+        super().__init__(job_policy="fcfs")
+
+    def begin(self, cluster):
+        super().begin(cluster)
+        while not Path(__file__).with_name("go").exists():
+            time.sleep(0.05)
+"""
+
+
+def test_a_sweep(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    (tmp_path / "waiting.py").write_text(WAITING)
+    settings = ["platform=teaching", "workload.jobs=60", "agent=random,failing.py,waiting.py", "seed=1,2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hdsim", "run", "-m", "--live", *settings, "hydra.sweep.dir=sweep"],
+        cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    assert process.stdout and process.stderr
+    while not (found := re.fullmatch(r"live page      (http://127\.0\.0\.1:\d+/)\n", process.stderr.readline())):
+        assert process.poll() is None
+
+    def shown() -> tuple[dict[str, Any], dict[str, str], list[list[list[str]]]]:
+        state = json.loads(fetch(f"{found[1]}state"))
+        page = dom.fromstring(state["tiles"])
+        tiles = {str(tile.findtext("span")): str(tile.findtext("b")) for tile in page.find_class("tile")}
+        tables = [[row.xpath("th/text()|td/text()") for row in one.xpath("tbody/tr")] for one in page.iter("table")]
+        return state, tiles, tables
+
+    while not (before := shown())[2] or len(before[2][-1]) < 2:  # the third run waits
+        time.sleep(0.05)
+    state, tiles, (configurations, runs) = before
+    assert (state["status"], tiles["of 6 runs finished"], tiles["failed"]) == ("running", "1", "1")
+    assert [row[:2] for row in configurations] == [["agent=random", "1"]]
+    assert [row[0] for row in runs] == ["agent=failing.py,seed=1", "agent=random,seed=1"]
+    (tmp_path / "go").touch()
+    while not (after := shown())[0]["ended"]:
+        time.sleep(0.05)
+    state, tiles, (configurations, runs) = after
+    assert (state["status"], tiles["of 6 runs finished"], tiles["failed"]) == ("finished", "4", "2")
+    assert {row[0]: row[1] for row in configurations} == {"agent=random": "2", "agent=waiting.py": "2"}
+    assert len(runs) == 6 and sum("no <b>decision</b>" in row[-1] for row in runs) == 2
+    assert "2 configurations, 4 runs" in fetch(f"{found[1]}report")
+    process.communicate(timeout=60)
+    assert process.returncode == 1  # two runs have failed
+
+
+def test_a_sweep_in_a_browser(browse: Callable[..., tuple[str, list[str]]]) -> None:
+    with SweepPage() as page:
+        page.begin("sweep in runs", 3, 0)
+        page.show({"of 3 runs finished": "2"}, [[["run", "makespan"], ["agent=<i>fcfs</i>", "12"]]])
+        page.end("finished")
+        content, complaints = browse(page.url)
+    seen = Visit(dom.fromstring(content), complaints)
+    assert seen.complaints == [] and seen.page.get("data-status") == "finished"
+    assert "agent=<i>fcfs</i>" in seen.text() and "of 3 runs finished" in seen.text()
+
+
 def test_mistakes(tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        for arguments, message in (
-            (
-                [f"--live={port}"],
-                f"hdsim: error: --live: port {port}: Address already in use; without a port, a free one is taken\n",
-            ),
-            (["--live", "-m", "seed=1,2"], "hdsim: error: --live: expected one run, got a sweep\n"),
-        ):
-            done = hdsim("run", *arguments)
-            assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+        message = f"hdsim: error: --live: port {port}: Address already in use; without a port, a free one is taken\n"
+        done = hdsim("run", f"--live={port}")
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+        done = hdsim("run", f"--live={port}", "-m", "agent=fcfs,sjf")
+        assert (done.returncode, done.stderr) == (2, message)
     assert "Invalid value for '--live'" in hdsim("run", "--live=port").stderr

@@ -85,6 +85,23 @@ def test_a_training_is_repeated_with_its_checkpoints(hdsim: Hdsim, tmp_path: Pat
     assert dict(run.compare(tmp_path / "again"))["checkpoints/earlier.safetensors"] == "is not written now"
 
 
+def test_a_sweep(hdsim: Hdsim, tmp_path: Path) -> None:
+    made(hdsim, "run", "-m", *SMALL, "agent=fcfs,random", "seed=1,2", "hydra.sweep.dir=sweep")
+    done = hdsim("rerun", "sweep")
+    assert done.returncode == 0 and done.stdout.endswith("\n4 of 4 runs have identical results, 0 differ\n")
+    for run in (path.parent for path in tmp_path.glob("sweep/*/manifest.json")):
+        again = tmp_path / "sweep-rerun" / run.name / "jobs.csv"
+        assert again.read_bytes() == (run / "jobs.csv").read_bytes()
+    with (tmp_path / "sweep/agent=fcfs,seed=2/jobs.csv").open("a") as file:
+        file.write("\n")
+    done = hdsim("rerun", "sweep", "-o", "again")
+    assert done.returncode == 1 and done.stdout.endswith("\n3 of 4 runs have identical results, 1 differ\n")
+    change(tmp_path / "sweep/agent=random,seed=1", "config", agent={"path": "gone.py"})
+    done = hdsim("rerun", "sweep", "-o", "third")
+    assert done.returncode == 2 and done.stderr.count("hdsim: error: ") == 1 and "gone.py" in done.stderr
+    assert done.stdout.endswith("\n2 of 4 runs have identical results, 1 differ, 1 cannot be repeated\n")
+
+
 def test_files_of_a_run_of_a_sweep_are_found_from_anywhere_and_where_they_have_moved(
     hdsim: Hdsim, tmp_path: Path, root: Path
 ) -> None:

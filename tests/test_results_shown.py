@@ -160,6 +160,8 @@ def test_figures(result: Result) -> None:
 def test_a_metric_that_there_is_not_names_the_nearest(result: Result) -> None:
     with pytest.raises(KeyError, match="'mean_wait' \\(did you mean 'mean_waiting_time'\\?\\); metrics: makespan, "):
         result.metrics["mean_wait"]
+    with pytest.raises(KeyError, match=r"peak_power_watts.* are in hdsim\.results\.metrics\.full\(result\)"):
+        result.metrics["peak_power_watts"]
     assert "mean_wait" not in result.metrics and result.metrics.get("mean_wait") is None
 
 

@@ -155,6 +155,10 @@ def test_a_cluster_and_its_queue_can_be_printed() -> None:
     simulation.step()
     assert str(simulation.cluster) == "t=0 s, 8 of 8 cores idle, 0 running, queue: 0 (2 cores), 1 (2 cores)"
     assert str(simulation.cluster.queue) == "[0, 1]"
+    listed = dir(simulation.cluster)
+    assert {"now", "queue", "start", "fits", "kill", "call_me_later"} < set(listed)
+    assert not {"adopt", "confirm_start", "hold", "release"} & set(listed)
+    assert all(hasattr(simulation.cluster, name) for name in listed)
 
 
 CALLS = ["sys.exit(0)", "raise EOFError", "raise GeneratorExit", "import click; raise click.Abort"]

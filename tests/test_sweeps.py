@@ -503,8 +503,28 @@ def test_a_file_is_swept_beside_names(hdsim: Hdsim, tmp_path: Path) -> None:
     done = hdsim("run", *SMALL, "agent=own/mine.py", "agent.most=1", "hydra.run.dir=one")
     assert done.returncode == 0, done.stderr
     assert read_manifest(tmp_path / "one")["config"]["agent"] == {"path": "own/mine.py", "most": 1}
-    done = hdsim("run", "-m", *SMALL, f"agent=fcfs,{tmp_path}/own/mine.py")
-    assert done.returncode == 2 and "a file is given as agent.path=FILE" in done.stderr
+    done = hdsim("run", "-m", *SMALL, f"agent=fcfs,{tmp_path}/own/mine.py", "hydra.sweep.dir=absolute")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "absolute").glob("agent=*")} == {"agent=fcfs", "agent=mine.py"}
+
+
+def test_configurations_are_ranked_by_the_means_of_their_seeds(hdsim: Hdsim, tmp_path: Path) -> None:
+    done = hdsim("run", "-m", *SMALL, "agent=random,fcfs", "seed=2,10,1", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^\[\d/6\] agent=(\w+),seed=(\d+) ", done.stdout, re.MULTILINE) == [
+        (agent, seed) for seed in ("2", "10", "1") for agent in ("random", "fcfs")
+    ]
+    table = read_table(tmp_path / "sweep")
+    assert [row.partition("seed=")[2] for row in table["directory"]] == ["1", "2", "10"] * 2  # in numerical order
+    mean = {
+        agent: sum(value for value, name in zip(table["makespan"], table["agent"], strict=True) if name == agent) / 3
+        for agent in ("fcfs", "random")
+    }
+    shown = re.findall(r"^agent=(\w+) +3 +([\d,.]+) ", done.stdout, re.MULTILINE)
+    assert [name for name, _ in shown] == sorted(mean, key=lambda agent: mean[agent])
+    assert [float(number.replace(",", "")) for _, number in shown] == pytest.approx(sorted(mean.values()), abs=0.01)
+    done = hdsim("run", "-m", *SMALL, "agent=random", "seed=1,2", "hydra.sweep.dir=seeds")
+    assert "\nseed=1 " in done.stdout or "\nagent=random,seed=1 " in done.stdout  # nothing but seeds: single runs
 
 
 def test_a_file_that_cannot_be_written_is_the_place_of_the_failure(hdsim: Hdsim, tmp_path: Path) -> None:

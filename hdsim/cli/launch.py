@@ -68,7 +68,12 @@ def configured(command: Callable[..., None]) -> click.Command:
         ),
         click.option("--shard", type=Shard(), help="With -m: run part I of N only, as the tasks of a job array do."),
         click.option(
-            "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="With -m: number of processes."
+            "-j",
+            "--jobs",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="With -m: number of processes.",
         ),
         click.option("-m", "--multirun", is_flag=True, help="Run a sweep: every combination of KEY=VALUE,VALUE,..."),
         click.command(cls=_Configured, epilog=_options()),
@@ -92,6 +97,7 @@ def launch(
     resolved: bool,
     package: str | None,
     info: str | None,
+    live: int | None = None,
 ) -> None:
     """Runs a command for one configuration or a sweep of them, or prints the configuration.
 
@@ -108,6 +114,7 @@ def launch(
         resolved: With `cfg`.
         package: With `cfg`.
         info: Print that about the configuration.
+        live: Show a sweep on a page at that port, 0 for a free one.
     """
     from hdsim.config.composer import Composer
 
@@ -121,7 +128,7 @@ def launch(
         from hdsim.cli.sweep import run_sweep
 
         with stoppable():
-            run_sweep(command, composer, given, jobs, shard)
+            run_sweep(command, composer, given, jobs, shard, live)
     elif jobs > 1 or shard:
         raise ConfigError("expected a sweep (-m)", where="--shard" if shard else "--jobs")
     else:

@@ -39,7 +39,7 @@ def platform() -> None:
 @_file
 @_types
 def show(file: str, types: Path | None) -> None:
-    """Summarise a platform: clusters, nodes, processors, speed, memory, bandwidth, power."""
+    """Print nodes, processors, speed, memory and power of a platform."""
     from hdsim.platform.load import load_platform
 
     click.echo("\n".join(_summary(load_platform(resources.resolve("platforms", file), types))))
@@ -49,7 +49,7 @@ def show(file: str, types: Path | None) -> None:
 @_file
 @_types
 def validate(file: str, types: Path | None) -> None:
-    """List every fault of a platform file; exit status 2 if there are any."""
+    """List all faults of a platform; exit with 2 if there are any."""
     from hdsim.errors import PlatformError
     from hdsim.platform.load import validate_platform
 
@@ -72,7 +72,9 @@ def validate(file: str, types: Path | None) -> None:
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write  [default: stdout]"
 )
 def convert(file: str, types: Path | None, to: str | None, output: Path | None) -> None:
-    """Write a platform as SimGrid XML for Batsim, as JSON with all its types in one file, or as nodes of Kubernetes.
+    """Write a platform for Batsim, as JSON, or as Kubernetes nodes.
+
+    These are SimGrid XML, JSON with all its types in one file, and a list of nodes.
 
     FILE may also be a file of nodes as `kubectl get nodes -o yaml` prints them (.yaml, .yml).
     """

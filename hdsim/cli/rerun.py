@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,17 +32,59 @@ def rerun(directory: Path, output: Path | None, moved: Sequence[str], accept_cha
     \b
     hdsim rerun runs/easy
     hdsim rerun runs/orders/agent=fcfs -o runs/again
+    hdsim rerun runs/orders
     hdsim rerun runs/easy --input /home/ann/trace.swf=trace.swf
 
-    Configuration, seed and inputs are those of the manifest. An input that is missing or has another SHA-256 is named
-    before anything of it is executed. Differences of the results, the software and the machine are listed. Exit status:
-    0 identical, 1 different, 2 the run cannot be repeated.
+    RUN may be a sweep, of which all runs are repeated. Configuration, seed and inputs are those of the manifest. An
+    input that is missing or has another SHA-256 is named before anything of it is executed. Differences of the results,
+    the software and the machine are listed. Exit status: 0 identical, 1 different, 2 the run cannot be repeated.
     """  # noqa: D301 - click reads the backspace character
+    from hdsim.results.run_directory.manifest import MANIFEST
+
+    places = dict(map(_moved, moved))
+    runs = [] if (directory / MANIFEST).exists() else sorted(directory.glob(f"*/**/{MANIFEST}"))
+    if runs:
+        target = output or directory.absolute().with_name(f"{directory.absolute().name}-rerun")
+        _repeat_all(directory, [path.parent for path in runs], target, places, accept_changes)
+    elif _repeat(directory, output or _beside(directory), places, accept_changes):
+        raise click.exceptions.Exit(1)
+
+
+def _repeat_all(
+    sweep: Path, runs: Sequence[Path], target: Path, places: Mapping[str, Path], accept_changes: bool
+) -> None:
+    """Repeats the runs of a sweep.
+
+    Raises:
+        Exit: A run has other results, or cannot be repeated.
+    """
+    differing, refused = 0, 0
+    for run in runs:
+        name = run.relative_to(sweep)
+        click.echo(f"{name}\n")
+        try:
+            differing += _repeat(run, target / name, places, accept_changes)
+        except ConfigError as error:
+            click.echo(f"hdsim: error: {error}", err=True)
+            refused += 1
+        click.echo()
+    same = len(runs) - differing - refused
+    failed = f", {refused} cannot be repeated" if refused else ""
+    click.echo(f"{same} of {len(runs)} runs have identical results, {differing} differ{failed}")
+    if differing or refused:
+        raise click.exceptions.Exit(2 if refused else 1)
+
+
+def _repeat(directory: Path, output: Path, places: Mapping[str, Path], accept_changes: bool) -> bool:
+    """Repeats a run and prints whether its results are the same; returns whether they differ.
+
+    Raises:
+        HdsimError: The run cannot be repeated.
+    """
     from hdsim.results.run_directory.manifest import changed_software
     from hdsim.runs.rerun import Original
 
-    original = Original.read(directory, dict(map(_moved, moved)))
-    output = output or _beside(directory)
+    original = Original.read(directory, places)
     _check_output(original, output)
     changes = original.changed_files()
     _check(original, changes, accept_changes)
@@ -71,8 +113,7 @@ def rerun(directory: Path, output: Path | None, moved: Sequence[str], accept_cha
         click.echo("\ninputs, software and machine are those of the run")
     verdict = f"{len(differing)} of {len(results)} files differ" if differing else f"{len(results)} files are identical"
     click.echo(f"\n{verdict}\nrun directory  {shown(output)}")
-    if differing:
-        raise click.exceptions.Exit(1)
+    return bool(differing)
 
 
 def _moved(text: str) -> tuple[str, Path]:

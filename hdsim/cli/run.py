@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 import click
 
 from hdsim.cli.launch import configured, launch
-from hdsim.errors import ConfigError
 from hdsim.runs.command import Outcome
 from hdsim.runs.replays import COMMAND, Inputs, replay
 from hdsim.util.files import shown
-from hdsim.util.text import format_number, format_table
+from hdsim.util.text import folded, format_number
 
 
 @configured
 @click.option(
-    "--live", metavar="[=PORT]", type=click.IntRange(0, 65535), help="Show the replay in a browser while it runs."
+    "--live", metavar="[=PORT]", type=click.IntRange(0, 65535), help="Show the replay, or the sweep, in a browser."
 )
 def run(overrides: tuple[str, ...], config_name: str | None, live: int | None, **options: Any) -> None:
     """Replays a workload on a platform with an agent and writes a run directory.
@@ -34,8 +35,8 @@ def run(overrides: tuple[str, ...], config_name: str | None, live: int | None, *
     by agent.path=FILE.py or by agent._target_=package.Class. hdsim show agents and hdsim show keys list them all.
     """  # noqa: D301 - click reads the backspace character
     options["config_name"] = config_name or "config"
-    if live is None:
-        launch(COMMAND, report_replay, overrides, **options)
+    if live is None or options["multirun"]:
+        launch(COMMAND, report_replay, overrides, live=live, **options)
     else:
         _watched(live, overrides, **options)
 
@@ -51,8 +52,6 @@ def _watched(port: int, overrides: Sequence[str], **options: Any) -> None:
     from hdsim.results.run_directory.reader import read
     from hdsim.util.files import replacing
 
-    if options["multirun"]:
-        raise ConfigError("expected one run, got a sweep", where="--live")
     with LivePage(port) as page:
         click.echo(f"live page      {page.url}", err=True)
 
@@ -90,14 +89,16 @@ def report_replay(inputs: Inputs, outcome: Outcome) -> None:
 
 
 def _metrics_table(metrics: Mapping[str, float]) -> str:
-    """Statistics of one quantity per line, then the other metrics one per line, with units."""
+    """Statistics of one quantity per line, where a job has any, then the other metrics one per line, with units."""
     from hdsim.results.metrics import STATISTICS, families, unit
 
     quantities, others = families(metrics)
     rows = [["", *STATISTICS, ""]]
-    for quantity in quantities:
+    defined = [name for name in quantities if not math.isnan(metrics[f"mean_{name}"])]
+    for quantity in defined:
         numbers = (format_number(metrics[f"{kind}_{quantity}"]) for kind in STATISTICS)
         rows.append([quantity, *numbers, unit(f"mean_{quantity}")])
     width = max(map(len, others))
     lines = [f"{name:{width}}  {format_number(metrics[name]):>16} {unit(name)}".rstrip() for name in others]
-    return format_table(rows) + "\n\n" + "\n".join(lines)
+    statistics = [folded(rows, get_terminal_size((120, 24)).columns)] if defined else []
+    return "\n\n".join([*statistics, "\n".join(lines)])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
+from shutil import get_terminal_size
 
 import click
 from click.shell_completion import CompletionItem
@@ -82,8 +82,11 @@ def show(kind: str, name: str | None) -> None:
     if name is not None:
         click.echo(find(kind, name).details)
         return
-    formatter = click.HelpFormatter(width=None if sys.stdout.isatty() else 120)
+    formatter = click.HelpFormatter(width=min(get_terminal_size((120, 24)).columns, 120))
     formatter.write_dl([(entry, found.summary) for entry, found in listed(kind).items()], col_max=40)
-    click.echo(formatter.getvalue(), nl=False)
     if kind == "agents":
-        click.echo("  and any order, BACKFILL-ORDER, ORDER-CORES and BACKFILL-ORDER-CORES: hdsim show policies")
+        with formatter.indentation():
+            formatter.write_text(
+                "and any order, BACKFILL-ORDER, ORDER-CORES and BACKFILL-ORDER-CORES: hdsim show policies"
+            )
+    click.echo(formatter.getvalue(), nl=False)

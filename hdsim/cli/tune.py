@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-cd", "--config-dir", help="A folder laid out like conf/ with options of your own.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of processes.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of processes.")
 def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
     """Searches for the settings of an agent, or any others, with the best metric.
 

@@ -86,7 +86,7 @@ def workload() -> None:
 @click.argument("file", type=Input("workloads"))
 @_platform
 def show(file: str, platform: str | None) -> None:
-    """Print what a workload asks for: statistics over its jobs, and the load it offers."""
+    """Print what a workload asks for, and the load it offers."""
     from hdsim.workload.load import load_workload
 
     machine = _load_platform(platform)
@@ -148,7 +148,7 @@ def validate(file: str, platform: str | None) -> None:
 @click.option("--latency", type=float, help="Seconds of a barrier.  [default: 0]")
 @click.option("--bandwidth", type=float, help="GB/s that turn communication time into bytes.  [default: slowest link]")
 def convert(file: str, output: Path, to: str | None, platform: str | None, **options: Any) -> None:
-    """Write a workload in the other format, or part of it, or with other demands.
+    """Write a workload, or a part of it, in SWF or JSON.
 
     With --platform, JSON profiles count operations at the platform's reference speed (HDeepRM's form); without it they
     are delays in seconds.
@@ -186,7 +186,10 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
 @click.option("--memory", type=_Amounts(), help="MB a core, e.g. 500,1000,2000: each job draws one of them.")
 @_arrival_factor
 def generate(output: Path, **options: Any) -> None:
-    """Make a workload by the Lublin-Feitelson model; the same options give the same file."""
+    """Make a workload by the Lublin-Feitelson model.
+
+    The same options give the same file.
+    """
     import dataclasses
 
     from hdsim.workload.generators.lublin import generate as make

@@ -29,6 +29,28 @@ from hdsim.util.copies import with_own_containers
 
 __all__ = ["UNFINISHED", "Cluster", "FailedStart", "FinalState", "JobView", "completed"]
 
+#: Attributes and methods for schedulers.
+_FOR_AGENTS = (
+    *(
+        "platform",
+        "workload",
+        "now",
+        "queue",
+        "running",
+        "starting",
+        "held",
+        "down",
+        "state",
+        "size",
+        "requests",
+        "rng",
+    ),
+    *("submitted", "ended", "rejected", "withdrawn", "node_changes", "failed_starts", "requested_time", "core_speed"),
+    *("starting_time", "finish_time", "can_kill", "can_resize", "can_set_speed", "has_core_ids", "n_idle", "node_cpu"),
+    *("n_idle_gpus", "expects_jobs"),
+    *("job", "fits", "pick", "estimate", "speed", "core_ids", "idle_ids", "expect", "fork"),
+    *("start", "start_on", "reject", "kill", "resize", "resize_on", "resize_gang", "set_speed", "call_me_later"),
+)
 _RUNNING, _STARTING = int(FinalState.RUNNING), int(FinalState.STARTING)
 
 
@@ -40,6 +62,10 @@ class Cluster(ClusterState):
     #: The method `fork` of the simulation, or of what knows its models where another backend runs the jobs; weak, since
     #: it has a reference to the cluster.
     forker: WeakMethod[Callable[..., Any]] | None = None
+
+    def __dir__(self) -> list[str]:
+        """Returns what a scheduler reads, asks and decides; the rest is for backends."""
+        return list(_FOR_AGENTS)
 
     def job(self, job: int) -> JobView:
         """Returns what is known of a job that has arrived.

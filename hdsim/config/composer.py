@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import os
 import pickle
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -218,6 +219,7 @@ class Composer:
         # The settings depend on the kinds of action and observation and are checked by the decision problem.
         given = [f"++{text}" if text.startswith("env.") else text for text in given]
         for group in OPEN_GROUPS:
+            given = [_with_relative_files(text) if text.startswith(f"{group}=") else text for text in given]
             foreign = {"custom", *self._installed.get(group, ())}
             choices = {name for text in given if text.startswith(f"{group}=") for name in text.split("=")[1].split(",")}
             if not choices and any(text.startswith((f"{group}.path=", f"{group}._target_=")) for text in given):
@@ -535,3 +537,13 @@ def _in_one_line(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
+
+
+def _with_relative_files(override: str) -> str:
+    """Writes absolute Python files among the options of a group relative to the working directory.
+
+    To Hydra an option with a leading slash is one of another group.
+    """
+    key, _, options = override.partition("=")
+    names = options.split(",")
+    return f"{key}={','.join(os.path.relpath(name) if name.startswith('/') else name for name in names)}"

@@ -413,7 +413,7 @@ def _metric_names(entries: list[Entry], asked: Sequence[str]) -> tuple[str, ...]
         if name not in common:
             raise ConfigError(
                 f"expected a metric that every run has, got '{name}'{nearest(name, common)}; "
-                f"allowed: {', '.join(common)}",
+                "'hdsim show metrics' lists them",
                 where="--metric",
             )
     defined = [

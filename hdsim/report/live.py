@@ -1,18 +1,17 @@
-"""The page of a replay that is under way, from a server on this machine: progress, utilization, queue, running jobs."""
+"""Pages of replays and sweeps that are under way, from a server on this machine."""
 
 from __future__ import annotations
 
 import json
 import re
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from hdsim.errors import ConfigError
 from hdsim.report.charts import Axis, Line, Lines, Panel, View, duration
 from hdsim.report.colors import BLUE, GREEN, ORANGE
 from hdsim.report.page import page, script, tiles
+from hdsim.report.tables import table
 from hdsim.results.moment import Moment
 
 #: Most moments of a curve; beyond, every second one is dropped.
@@ -38,7 +38,7 @@ _CURVES = {
 }
 
 
-class LivePage(AbstractContextManager["LivePage"]):
+class LivePage:
     """A page of replays, one after the other; as a context, it serves until a browser has the last state.
 
     Args:
@@ -124,6 +124,9 @@ class LivePage(AbstractContextManager["LivePage"]):
         with self._lock:
             self._status, self._report, self._ended, self._told = status, report, monotonic(), False
 
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(self, *error: object) -> None:
         if self._status in ("starting", "running"):
             self.end("stopped")
@@ -151,28 +154,33 @@ class LivePage(AbstractContextManager["LivePage"]):
         return page("hdsim", {}, upper, f"<div id='tiles'></div><script>{script('live.js')}</script>", panels)
 
     def _state(self, *, ended: bool) -> dict[str, Any]:
-        last = self._last
         seconds = (self._ended if ended else monotonic()) - self._begin
-        left = seconds * (self._jobs - last.done) / last.done if last.done else float("nan")
-        pace = f", {last.done / seconds:,.0f} a second" if seconds > 0 else ""
-        shown = {
-            f"of {self._jobs:,} jobs ended{pace}": f"{last.done:,}",
-            "remaining": "–" if ended else duration(round(left) if last.done else left),
-            "since the begin": duration(round(seconds)),
-            "simulated": duration(last.now),
-            "jobs waiting": f"{last.waiting:,}",
-            "jobs running": f"{last.running:,}",
-            "utilization": f"{100 * last.cores / self._cores:.1f} %",
-        }
         charts = {key: asdict(chart) for key, (_, chart) in self._charts().items()}
         return {
             "title": self._title,
             "status": self._status,
             "ended": ended,
             "report": bool(self._report),
-            "tiles": tiles(shown),
+            "tiles": self._numbers(seconds, ended=ended),
             "charts": _plain(charts),
         }
+
+    def _numbers(self, seconds: float, *, ended: bool) -> str:
+        """HTML above the charts, `seconds` after the begin."""
+        last = self._last
+        left = seconds * (self._jobs - last.done) / last.done if last.done else float("nan")
+        pace = f", {last.done / seconds:,.0f} a second" if seconds > 0 else ""
+        return tiles(
+            {
+                f"of {self._jobs:,} jobs ended{pace}": f"{last.done:,}",
+                "remaining": "–" if ended else duration(round(left) if last.done else left),
+                "since the begin": duration(round(seconds)),
+                "simulated": duration(last.now),
+                "jobs waiting": f"{last.waiting:,}",
+                "jobs running": f"{last.running:,}",
+                "utilization": f"{100 * last.cores / self._cores:.1f} %",
+            }
+        )
 
     def _charts(self) -> Mapping[str, tuple[str, Lines]]:
         moments = [*self._moments, self._last]
@@ -197,6 +205,44 @@ class LivePage(AbstractContextManager["LivePage"]):
             )
             for key, (title, label, color) in _CURVES.items()
         }
+
+
+class SweepPage(LivePage):
+    """A page of a sweep: numbers, and tables of what has finished; see :class:`LivePage`."""
+
+    def __init__(self, port: int = 0) -> None:
+        self._tiles: Mapping[str, str] = {}
+        self._tables: Sequence[Sequence[Sequence[str]]] = ()
+        super().__init__(port)
+
+    def show(self, numbers: Mapping[str, str], tables: Sequence[Sequence[Sequence[str]]]) -> None:
+        """Takes the present state.
+
+        Args:
+            numbers: Values by label.
+            tables: Rows of cells of each table, the first its head; the last cell of a shorter row, such as an
+                error, takes the rest of the columns.
+        """
+        with self._lock:
+            self._tiles, self._tables = numbers, tables
+
+    def _numbers(self, seconds: float, *, ended: bool) -> str:
+        shown = tiles({**self._tiles, "since the begin": duration(round(seconds))})
+        for names, *rows in self._tables:
+            head = (f"<th scope='col'>{escape(name.replace('_', ' '))}</th>" for name in names)
+            cells = (
+                [
+                    f"<th scope='row'>{escape(first)}</th>",
+                    *(f"<td>{escape(cell)}</td>" for cell in middle),
+                    f"<td colspan='{len(names) - len(middle) - 1}'>{escape(last)}</td>",
+                ]
+                for first, *middle, last in rows
+            )
+            shown += f"<div class='scroll'>{table(head, cells)}</div>"
+        return shown
+
+    def _charts(self) -> Mapping[str, tuple[str, Lines]]:
+        return {}
 
 
 def _plain(value: Any) -> Any:

@@ -40,7 +40,10 @@ class Metrics(dict[str, float]):
     """Metrics by name; a KeyError names the nearest one."""
 
     def __missing__(self, name: str) -> float:
-        raise KeyError(f"'{name}'{nearest(name, self)}; metrics: {', '.join(self)}")
+        raise KeyError(
+            f"'{name}'{nearest(name, self)}; metrics: {', '.join(self)}; those of the schedule as a whole, such as "
+            "peak_power_watts and jain_fairness, are in hdsim.results.metrics.full(result)"
+        )
 
 
 class Jobs(dict[str, Column]):

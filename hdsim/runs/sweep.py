@@ -28,11 +28,11 @@ def check_all(command: Command, runs: Sequence[Run]) -> None:
 class Observer:
     """Is told of the progress of a sweep; by default it does nothing."""
 
-    def found(self, finished: int, outdated: Mapping[str, Sequence[Run]]) -> None:
+    def found(self, finished: Sequence[Outcome], outdated: Mapping[str, Sequence[Run]]) -> None:
         """Is called at the beginning.
 
         Args:
-            finished: Number of runs that have finished before.
+            finished: Outcomes of the runs that have finished before.
             outdated: Runs with an earlier run in their directory that does not count, by the reason in words.
         """
 
@@ -68,9 +68,12 @@ def run_all(command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: O
             outcomes[number] = known
         elif known:
             outdated.setdefault(known, []).append(run)
-    observer.found(len(outcomes), outdated)
+    observer.found(list(outcomes.values()), outdated)
     # Runs with the same platform and trace follow each other, for a worker keeps these.
-    rest = sorted(set(range(len(runs))) - set(outcomes), key=lambda number: _inputs(runs[number]))
+    begun: dict[str, int] = {}
+    rest = sorted(
+        set(range(len(runs))) - set(outcomes), key=lambda number: begun.setdefault(_inputs(runs[number]), number)
+    )
     for number, outcome in _executed(command, runs, rest, jobs):
         outcomes[number] = outcome
         observer.done(runs[number], outcome)

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def read_table(directory: Path) -> dict[str, list[Any]]:
     of each input, ``hdsim`` (its version) and the metrics.
     """
     rows, settings = [], []
-    for path in sorted(directory.glob(f"**/{MANIFEST}")):
+    for path in sorted(directory.glob(f"**/{MANIFEST}"), key=_in_numbers):
         with contextlib.suppress(ConfigError):
             rows.append(_row(path.parent, directory))
             settings.append(_settings(path.parent))
@@ -66,6 +67,12 @@ def read_table(directory: Path) -> dict[str, list[Any]]:
         for name in dict.fromkeys(name for part in group for name in part):
             columns[name] = _of_one_type([part.get(name) for part in group])
     return columns
+
+
+def _in_numbers(path: Path) -> list[tuple[bool, int, str]]:
+    """A key that sorts the numbers in names by their values: seed=2 comes before seed=10."""
+    parts = re.split(r"([0-9]+)", str(path))
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def _row(path: Path, directory: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, float | None]]:
