@@ -68,7 +68,9 @@ def test_a_second_run_in_a_directory_in_use_is_refused(
     slow_run: subprocess.Popen, hdsim: Hdsim, tmp_path: Path
 ) -> None:
     before = {path: path.read_bytes() for path in (tmp_path / "run1").rglob("*") if path.is_file()}
-    second = hdsim("run", *SMALL, "agent=easy", "hydra.run.dir=run1")
+    # The directory is looked at before a trace is read: this one is none.
+    (tmp_path / "none.swf").write_text("no trace\n")
+    second = hdsim("run", *SMALL, "workload.path=none.swf", "agent=easy", "hydra.run.dir=run1")
     assert second.returncode == 2
     assert f"in use by process {slow_run.pid} on host" in second.stderr
     assert sum(line.startswith("hdsim") for line in second.stderr.splitlines()) == 1

@@ -30,6 +30,7 @@ from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.results.run_directory.reader import read
 from hdsim.simulation.replay import Interrupted
+from hdsim.util import inputs
 from hdsim.util.intervals import IntervalSets
 from hdsim.util.resources import resolve
 
@@ -153,6 +154,20 @@ def test_jobs_csv_equals_batsims(case: str, shared_data: Path, tmp_path: Path) -
 def test_metrics_json_holds_all_metrics(tmp_path: Path) -> None:
     result = written(tmp_path)
     assert RunDirectory(tmp_path).metrics() == pytest.approx(full(result), nan_ok=True)
+
+
+def test_results_are_read_in_blocks_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path)
+    whole = read(tmp_path)
+    assert set(whole.jobs["job_id"]) == {"a", 'b,"x"', "c", "d", "e"}
+    monkeypatch.setattr(inputs, "_BLOCK", 2)
+    parts = read(tmp_path)
+    assert list(parts.jobs) == list(whole.jobs)
+    for name, column in whole.jobs.items():
+        np.testing.assert_array_equal(parts.jobs[name], column)
+    (tmp_path / "jobs.csv").write_text((tmp_path / "jobs.csv").read_text() + "1,2\n")
+    with pytest.raises(ConfigError, match=r"jobs\.csv:7: expected \d+ fields, got 2"):
+        list(inputs.csv_blocks(tmp_path / "jobs.csv", ConfigError, "file"))
 
 
 def test_metrics_that_are_not_defined_are_null(tmp_path: Path) -> None:

@@ -188,6 +188,17 @@ def test_thinned_steps_keep_every_peak(changes: list[tuple[float, int]], points:
     assert np.isin(thin.times, times).all() and (np.diff(thin.times) > 0).all()
 
 
+def test_occupancy_is_summed_in_blocks_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = hdsim.simulate(PLATFORM, hdsim.load_workload("lublin_4000", PLATFORM, jobs=200), "easy")
+    *bounds, whole = series.occupancy(result, 30, 4)
+    monkeypatch.setattr(series, "_SEGMENTS", 7)
+    *again, parts = series.occupancy(result, 30, 4)
+    for one, other in zip(bounds, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(parts, whole, rtol=1e-12)
+    assert whole.max() > 0.1
+
+
 def test_integral_and_mean_of_steps() -> None:
     steps = StepFunction(np.array([0.0, 2.0, 5.0]), np.array([1, 3, 0]), 10.0)
     assert steps.integral() == 11.0
