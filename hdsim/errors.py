@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import errno
 from collections.abc import Iterable, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any, Self
 
 #: Errors of files that are mistakes of the user, unlike a full disk.
@@ -97,6 +98,15 @@ _EXTRAS = {
     "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),
     "tune": ("optuna",),
 }
+
+
+def unloadable(error: BaseException | None) -> ImportError | None:
+    """Returns the error of a compiled library that the system cannot load, for lack of memory say, among the causes."""
+    while error is not None:
+        if isinstance(error, ImportError) and str(error.path).endswith(tuple(EXTENSION_SUFFIXES)):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def install_hint(module: str | None) -> str:

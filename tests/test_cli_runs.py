@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import signal
@@ -220,6 +221,25 @@ def test_a_full_disk_is_one_line(tmp_path: Path, root: Path) -> None:
     assert run.stderr == f"hdsim: error: {tmp_path}/run/jobs.csv: cannot be used: File too large\n"
     told = manifest(tmp_path / "run")
     assert told["status"] == "failed" and "File too large" in told["error"]
+
+
+def test_a_library_that_cannot_be_loaded_is_one_line(tmp_path: Path, root: Path) -> None:
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    for name in ("numpy", "mine"):
+        (tmp_path / f"{name}{suffix}").write_bytes(b"no library")
+    (tmp_path / "agent.py").write_text("import mine\n")
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}"}
+    for broken, *arguments in (
+        ("numpy", "workload", "show", "even_1000"),
+        ("mine", "run", "agent.path=agent.py"),
+        ("mine", "run", "agent._target_=mine.Agent"),
+    ):
+        if broken == "mine":
+            (tmp_path / f"numpy{suffix}").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "hdsim", *arguments]
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert run.returncode == 1 and run.stderr.count("\n") == 1, run.stderr
+        assert run.stderr.startswith(f"hdsim: error: {tmp_path}/{broken}{suffix}: cannot be loaded: "), run.stderr
 
 
 def test_a_full_output_is_one_line(root: Path) -> None:

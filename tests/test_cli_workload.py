@@ -48,7 +48,7 @@ def test_show(trace: Path) -> None:
     assert lines[1] == "3 jobs submitted over 0.00 days, 0 dropped"
     assert lines[2] == f"offered load on 16 cores: {(40 + 60 + 180) / (16 * 40):.3f}"
     assert lines[3].startswith("of 1 ") and lines[4] == "recorded ends: 3 completed" and not lines[5]
-    assert lines[6].split() == ["min", "25", "%", "median", "mean", "75", "%", "99", "%", "max"]
+    assert lines[6].split() == ["min", "p25", "median", "mean", "p75", "p99", "max"]
     table = {line[:22].strip(): [float(word) for word in line[22:].split()] for line in lines[7:]}
     assert table["run time (s)"] == [10, 15, 20, 20, 25, 29.8, 30]
     assert table["requested time (s)"] == [60, 60, 60, 70, 75, 89.4, 90]

@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 
 import hdsim as package
 from hdsim.errors import ConfigError
+from hdsim.report import compare_figures
 from hdsim.report.compare import Comparison, Row, compare
 from hdsim.report.compare_figures import write_figure, write_windows
 from hdsim.report.compare_output import table, write_csv, write_latex
 from hdsim.report.pairing import finished, other_sources, run_directories
+from hdsim.report.relative import relative
 from hdsim.report.statistics import bootstrap, interquartile_mean
 from hdsim.results.run_directory.directory import RunDirectory
 
@@ -441,6 +443,41 @@ def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_pat
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1 and "nowhere: expected a run directory" in refused.stderr
     assert not (tmp_path / "none").exists()
+
+
+def test_runs_without_a_metric_in_common_are_one_line(
+    hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    made(tmp_path / "run", "fcfs")
+    assert hdsim("bsp", "run", "supersteps=2", "hydra.run.dir=gang").returncode == 0
+    for pair in (("gang", "run"), ("run", "gang")):
+        done = hdsim("compare", *pair, "-o", "out")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert "expected runs with a metric in common" in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_figures_for_papers_have_words_and_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in (1, 2):
+        for agent in ("fcfs", "sjf", "ljf"):
+            made(tmp_path / f"{agent} {seed}", agent, seed)
+    units = {
+        "makespan": {"s", "min"}, "mean_waiting_time": {"s", "min"}, "mean_bounded_slowdown": {""},
+        "energy_joules": {"J", "kJ"}, "peak_power_watts": {"W"},
+    }  # fmt: skip
+    comparison = compare([tmp_path], list(units))
+    drawn: list[Any] = []
+    monkeypatch.setattr(compare_figures, "save", lambda figure, path: drawn.append(figure))
+    write_figure(comparison, tmp_path / "a.pdf")
+    assert write_windows(comparison, tmp_path / "b.pdf")
+    factors = relative(comparison, "best")
+    compare_figures.write_heatmap(factors, [row.configuration for row in factors.rows], tmp_path / "c.pdf")
+    means, differences, heat = drawn
+    for figure in (means, differences):
+        titles = [axes.get_title() for axes in figure.axes if axes.get_visible()]
+        assert titles == ["makespan", "mean waiting time", "mean bounded slowdown", "energy", "peak power"]
+        for axes, allowed in zip(figure.axes, units.values(), strict=False):
+            assert re.sub(r" ?\(?(lower|higher) is better\)?", "", axes.get_xlabel()) in allowed
+    assert not any("_" in label.get_text() for label in heat.axes[0].get_xticklabels())
 
 
 def test_the_table_fits_100_columns(tmp_path: Path) -> None:

@@ -59,6 +59,28 @@ VISITOR = """
 """
 
 
+WIDTHS = """
+<script>
+(async () => {
+  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+  while (document.documentElement.dataset.ready !== "true") await pause(50);
+  const right = (one) => one.getBoundingClientRect().right;
+  const seen = { page: document.documentElement.scrollWidth - window.innerWidth, tables: {}, drawn: {} };
+  for (const box of document.querySelectorAll(".scroll:has(table)")) {
+    const name = box.querySelector("table").getAttribute("aria-label");
+    seen.tables[name] = box.scrollWidth - box.clientWidth;
+    const marks = [...box.querySelectorAll(".interval:has(.mark)")];
+    if (marks.length) seen.drawn[name] = Math.max(...marks.map(right)) - right(box);
+  }
+  const told = document.createElement("pre");
+  told.id = "seen";
+  told.textContent = JSON.stringify(seen);
+  document.body.append(told);
+})();
+</script>
+"""
+
+
 def page_of(tmp_path: Path, paths: list[Path], **options: Any) -> str:
     comparison = compare(paths, **options)
     return render(comparison, standings(comparison), tmp_path, ratios=ratios(comparison))
@@ -101,6 +123,25 @@ def test_a_page_in_a_browser(preferred: str, tmp_path: Path, visit: Callable[...
         if "schedule" not in key
     )
     assert len(page.pictures()) == 3
+
+
+@pytest.mark.parametrize("width", [1280, 700])
+def test_tables_fit_the_page(width: int, tmp_path: Path, visit: Callable[..., Visit]) -> None:  # noqa: F811
+    for seed in range(4):
+        for agent in ("fcfs", "sjf", "ljf"):
+            made(tmp_path / f"runs/{agent} {seed}", agent, seed)
+    labels = {"a-policy(of_mine=with, a_long=name)": tmp_path / "runs/ljf 0"}
+    seen = json.loads(
+        visit(page_of(tmp_path, [tmp_path / "runs"], labels=labels), WIDTHS, f"--window-size={width},1000")
+        .page.get_element_by_id("seen")
+        .text
+    )
+    assert seen["page"] <= 0
+    metrics = {"makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules"}
+    assert set(seen["tables"]) == {"means", "heat map", "ratios", "ranking", *metrics}
+    # In a narrow window the drawn differences are in sight; columns behind them are scrolled to.
+    assert metrics <= set(seen["drawn"]) and max(seen["drawn"][name] for name in metrics) <= 0, seen
+    assert width < 1280 or max(seen["tables"].values()) <= 0, seen
 
 
 def test_curves_and_schedules_are_those_of_the_runs(tmp_path: Path) -> None:

@@ -213,7 +213,11 @@ def test_durations_interpolate_the_profile_and_are_constant_outside(profile: Pro
         ("a,b\n1,2\n", ":1: expected the columns Task Name, Workload Size, CPU Shares, Duration"),
         (
             "Task Name, Workload Size, CPU Shares, Duration\nx, 1, 2, fast\n",
-            ":2: Duration: expected a number > 0, got 'fast'",
+            ":2: Duration: expected a number > 0 and at most 1e+12, got 'fast'",
+        ),
+        (
+            "Task Name, Workload Size, CPU Shares, Duration\nx, 1, 2, 1e19\n",
+            ":2: Duration: expected a number > 0 and at most 1e+12, got '1e19'",
         ),
         ("Task Name, Workload Size, CPU Shares, Duration\nx, 1, 2, 3\nx, 1, 2, 3\n", ":3: expected one row for x"),
         ("Task Name, Workload Size, CPU Shares, Duration\nx, 1, 2, 3\n", ": expected at least 4 workload sizes, got 1"),

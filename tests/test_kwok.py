@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,17 @@ def test_pods_run_as_their_annotations_say(cluster: Cluster) -> None:
     # hdsim writes the status of pods in simulated time.
     cluster.api("PATCH", f"{pods}/simulated/status", {"status": {"phase": "Succeeded"}}, "merge-patch+json")
     assert phases()["simulated"] == "Succeeded"
+
+
+def test_the_lock_of_control_planes_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = tmp_path / "victim.txt"
+    victim.write_text("content")
+    lock = tmp_path / f"hdsim-kwok-{os.getuid()}.lock"
+    lock.symlink_to(victim)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"{lock}: expected a file that hdsim made, or none: .*TMPDIR="):
+        ControlPlane("a", tmp_path / "planes").up(kubeconfig=tmp_path / "kubeconfig")
+    assert victim.read_text() == "content" and not (tmp_path / "planes").exists()
 
 
 @kube

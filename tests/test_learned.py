@@ -390,12 +390,23 @@ def test_the_experiment_has_the_settings_of_the_evolution() -> None:
     assert {"seed": 1, "generations": config["steps"], **config["evolution"]} == defaults
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"weights": [1, 2]}', json.dumps({"weights": [math.inf] * WEIGHTS})])
-def test_a_card_without_weights_is_an_error(content: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "expected a card with the weights of a network"),
+        ("{}", "expected a card with the weights of a network"),
+        ('{"weights": [1, 2]}', rf"expected a list of {WEIGHTS} weights, got \[1, 2\]"),
+        ('{"weights": {"a": 1}}', f"expected a list of {WEIGHTS} weights"),
+        *((json.dumps({"weights": [0.0] * (WEIGHTS - 1) + [wrong]}), r"expected a number from -1e\+100 to 1e\+100 each")
+          for wrong in (math.inf, math.nan, 1e308, 10**400, True, "1", None, [1])),
+    ],
+)  # fmt: skip
+def test_a_card_without_weights_is_an_error(content: str, told: str, tmp_path: Path) -> None:
     path = tmp_path / "learned.json"
     path.write_text(content)
-    with pytest.raises(ConfigError, match="weights"):
+    with pytest.raises(ConfigError, match=told) as caught:
         read_networks(str(path))
+    assert caught.value.where == str(path) and len(str(caught.value)) < 300
 
 
 def test_with_backfilling_jobs_are_scored_after_every_start(monkeypatch: pytest.MonkeyPatch) -> None:

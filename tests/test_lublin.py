@@ -175,6 +175,8 @@ def test_arrival_factor_and_memory_and_own_classes() -> None:
         ({"memory": []}, r"memory: expected finite MB >= 0, got \[\]"),
         ({"memory": [-1]}, r"memory: expected finite MB >= 0, got \[-1\]"),
         ({"arrival_factor": float("nan")}, "arrival_factor: expected a finite number >= 0, got nan"),
+        ({"arrival_factor": 1e308}, "expected a finite number, got inf"),
+        ({"max_estimate": 7200.0}, "max_estimate: expected none without estimates=tsafrir"),
     ],
 )
 def test_options_out_of_range(options: dict[str, object], message: str) -> None:

@@ -227,6 +227,32 @@ def test_nonsense_is_no_shard(shard: str, hdsim: Hdsim) -> None:
     assert done.returncode == 2 and "expected I/N" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("shard", ["3/4", "3/3", "1/3"])
+def test_more_shards_than_runs_are_one_line(shard: str, hdsim: Hdsim) -> None:
+    done = hdsim("run", "-m", *SMALL, "seed=1,2", "--shard", shard)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"--shard: expected at most as many parts as runs, 2, got {shard}" in done.stderr
+
+
+def test_a_glob_without_a_match_is_one_line(hdsim: Hdsim) -> None:
+    done = hdsim("run", "-m", *SMALL, "agent=glob(zz*)")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "expected values that make at least one run, got none" in done.stderr
+
+
+def test_a_damaged_list_of_overrides_leaves_the_table(hdsim: Hdsim, tmp_path: Path) -> None:
+    sweep = ("run", "-m", *SMALL, "agent=easy,sjf", "hydra.sweep.dir=sweep")
+    assert hdsim(*sweep).returncode == 0
+    (tmp_path / "sweep/agent=sjf/.hydra/overrides.yaml").write_text("42")
+    (tmp_path / "sweep/runs.csv").unlink()
+    done = hdsim(*sweep)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "sweep/runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["directory"], row["agent"]) for row in rows] == [("agent=easy", "easy"), ("agent=sjf", "")]
+    assert all(float(row["makespan"]) > 0 for row in rows)
+
+
 def test_options_of_sweeps_need_a_sweep(hdsim: Hdsim) -> None:
     for option in (("--jobs", "2"), ("--shard", "1/2")):
         done = hdsim("run", *SMALL, *option)
@@ -260,6 +286,24 @@ def test_the_last_table_of_shards_has_the_last_states(hdsim: Hdsim, tmp_path: Pa
 
 
 # Processes.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_two_signals_leave_no_more_than_one_line(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW.replace("0.05", "600"))
+    (tmp_path / "wait").touch()
+    arguments = ("run", "-m", "--jobs", "2", *SMALL, "agent.path=slow.py", "seed=1,2,3,4", "hydra.sweep.dir=sweep")
+    sweep = start(*arguments)
+    wait_until(lambda: all(status(tmp_path / f"sweep/seed={seed}") == "running" for seed in (1, 2)), sweep)
+    time.sleep(0.5)  # in the replay, which waits for the agent
+    for _ in range(2):
+        sweep.send_signal(number)
+        time.sleep(0.3)
+    _, errors = sweep.communicate()
+    assert sweep.returncode == 1
+    # The resource tracker of multiprocessing would tell of leaked semaphores behind it.
+    told = "hdsim: interrupted; the same command with hydra.sweep.dir=sweep goes on where it stopped"
+    assert errors.splitlines()[-1] == told, errors
 
 
 def test_a_killed_worker_costs_its_own_run(start: Callable[..., Any], hdsim: Hdsim, tmp_path: Path) -> None:

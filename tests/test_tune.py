@@ -233,6 +233,8 @@ def test_trainings_are_judged_by_validation_and_pruned(trials: int, hdsim: Hdsim
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.metric=mean_nodes"), "tune.metric: expected a metric"),
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.metric=mean_slowdwn"), "did you mean 'mean_slowdown'?"),
         (("tune.space.workload.arrival_factor=range(nan,1)",), "tune.space.workload.arrival_factor: expected choice"),
+        (("tune.space.workload.jobs=5,6", "platform=glob(zz*)"), "expected values that make at least one run, got"),
+        (("tune.space.platform=glob(zz*)",), "tune.space.platform: expected choice(a,b), range(low,high,step)"),
         (("tune.space=ppo",), "tune.space: expected settings, tune.space.KEY=choice(a,b), got 'ppo'"),
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.pruner=no"), "tune.pruner: expected median or none, got 'no'"),
     ],
@@ -240,7 +242,7 @@ def test_trainings_are_judged_by_validation_and_pruned(trials: int, hdsim: Hdsim
 def test_mistakes(overrides: tuple[str, ...], told: str, hdsim: Hdsim, tmp_path: Path) -> None:
     done = hdsim("tune", "agent=classic", *overrides, "hydra.run.dir=tuned")
     assert done.returncode == 2 and told in done.stderr
-    assert "Traceback" not in done.stderr and not (tmp_path / "tuned").exists()
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "tuned").exists()
 
 
 def test_a_search_without_any_result_keeps_its_table(hdsim: Hdsim, tmp_path: Path) -> None:
@@ -276,6 +278,10 @@ def test_one_process_at_a_time_works_on_a_search(hdsim: Hdsim, tmp_path: Path) -
         ("update trials set state = 'LOST'", "LookupError"),
         ("update study_user_attributes set value_json = 'x'", "JSONDecodeError"),
         ("drop table trial_params", "trial 0 with the settings none"),
+        ("update study_directions set direction = 'MAXIMIZE'", "the direction maximize for mean_bounded_slowdown"),
+        ("update trial_values set value = null, value_type = 'INF_NEG'", "trial 0 with the value -inf"),
+        ("update study_user_attributes set value_json = '3'", "3 in the place of what was searched for"),
+        ("delete from study_user_attributes", "nothing in the place of what was searched for"),
     ],
 )
 def test_a_changed_database_is_one_line(statement: str, found: str, hdsim: Hdsim, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from hdsim.errors import BackendError, HdsimError, PluginError, is_mistake, nearest
+from hdsim.errors import BackendError, HdsimError, PluginError, is_mistake, nearest, unloadable
 from hdsim.util.version import __version__
 
 # One line each: `hdsim --help` must not import what the subcommands need.
@@ -146,6 +146,12 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         if os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
             _end_with_traceback(error)
         click.echo(f"hdsim: error: expected inputs that fit into the memory: {error or 'nothing is left'}", err=True)
+        sys.exit(1)
+    except ImportError as error:
+        library = unloadable(error)
+        if library is None or os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
+            _end_with_traceback(error)
+        click.echo(f"hdsim: error: {library.path}: cannot be loaded: {' '.join(str(library).split())}", err=True)
         sys.exit(1)
     except click.Abort:
         click.echo("hdsim: interrupted", err=True)

@@ -23,11 +23,11 @@ _STATES = {0: "failed", 1: "completed", 2: "partial", 3: "partial", 4: "partial"
 #: Heading and quantile of each statistic; the mean is between the median and the upper quartile.
 _STATISTICS = (
     ("min", 0.0),
-    ("25 %", 0.25),
+    ("p25", 0.25),
     ("median", 0.5),
     ("mean", None),
-    ("75 %", 0.75),
-    ("99 %", 0.99),
+    ("p75", 0.75),
+    ("p99", 0.99),
     ("max", 1.0),
 )
 
@@ -182,7 +182,9 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
     "--estimates", type=click.Choice(["none", "tsafrir"]), default="none", show_default=True,
     help="Requested times: the run times, or Tsafrir's model of users.",
 )  # fmt: skip
-@click.option("--max-estimate", type=float, help="Longest requested time in s, by default that of the longest job.")
+@click.option(
+    "--max-estimate", type=float, help="Longest requested time in s of tsafrir, by default that of the longest job."
+)
 @click.option("--memory", type=_Amounts(), help="MB a core, e.g. 500,1000,2000: each job draws one of them.")
 @_arrival_factor
 def generate(output: Path, **options: Any) -> None:

@@ -267,7 +267,7 @@ class Composer:
         The overrides of each run have the same keys in the same order.
 
         Raises:
-            ConfigError: An override is wrong, or a plugin other than Hydra's basic sweeper is asked for.
+            ConfigError: An override is wrong or has no value, or a plugin other than the basic sweeper is asked for.
         """
         whole = self._compose(overrides, RunMode.MULTIRUN)
         with _explained("hydra.sweep"):
@@ -278,6 +278,8 @@ class Composer:
             arguments = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
             parsed = self._parser.parse_overrides([*arguments, *_texts(whole.hydra.overrides.task)])
             ((*runs,),) = BasicSweeper.split_arguments(parsed, None)
+        if not runs:
+            raise ConfigError("expected values that make at least one run, got none, such as a glob without a match")
         return [self._of_sweep(whole, number, run) for number, run in enumerate(runs)]
 
     def _of_sweep(self, whole: DictConfig, number: int, overrides: Sequence[str]) -> Composition:

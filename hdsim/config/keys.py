@@ -13,6 +13,7 @@ from hdsim.util.rules import (
     NOT_NEGATIVE,
     NULL,
     POSITIVE,
+    SECONDS,
     TEXT,
     TEXTS,
     Rule,
@@ -138,7 +139,7 @@ GANG_RULES: dict[str, Rule | dict[str, Any]] = {
     "planner": TEXT,
     "supersteps": integers_from(1),
     "start": integers_from(0),
-    "penalty": NOT_NEGATIVE,
+    "penalty": SECONDS,
     "shares": {
         "start": integers_from(1),
         "increment": integers_from(1),
@@ -244,6 +245,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         rule = rules.get(key)
         if rule is None and isinstance(value, Mapping):
             checked[key] = dict(value)
+            for name in ("_target_", "path"):
+                _check_value(f"{key}.{name}", value.get(name), TEXT | NULL, faults)
             continue
         checked[key] = _check_value(key, value, rule or {}, faults)
     if faults:

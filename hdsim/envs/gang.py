@@ -15,7 +15,7 @@ from hdsim.errors import ConfigError
 from hdsim.gangs.load import load_gang
 from hdsim.gangs.lookahead import GangSeries, Lookahead, fitted
 from hdsim.gangs.workloads import check_rows
-from hdsim.util.rules import NOT_NEGATIVE, NULL, integers_from, require
+from hdsim.util.rules import NULL, SECONDS, integers_from, require
 
 Observation = NDArray[np.float32]
 
@@ -58,7 +58,7 @@ class GangEnv(gymnasium.Env[Observation, Any]):
         held_out: Sequence[Sequence[int]] = (),
         render_mode: str | None = None,
     ) -> None:
-        rules = {"penalty": NOT_NEGATIVE, "supersteps": integers_from(1), "start": integers_from(0) | NULL}
+        rules = {"penalty": SECONDS, "supersteps": integers_from(1), "start": integers_from(0) | NULL}
         require("env", rules, {"penalty": penalty, "supersteps": supersteps, "start": start})
         if render_mode is not None:
             raise ConfigError(f"expected null, got '{render_mode}'", where="env.render_mode")

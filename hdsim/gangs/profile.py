@@ -15,6 +15,7 @@ from hdsim.errors import ConfigError, nearest
 from hdsim.util.files import write_csv
 from hdsim.util.inputs import read_csv
 from hdsim.util.text import number_in
+from hdsim.util.units import LONGEST_TIME
 
 if TYPE_CHECKING:
     from scipy.interpolate import RectBivariateSpline
@@ -153,6 +154,8 @@ def _number(text: str, name: str, where: str) -> float:
         value = number_in(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < np.inf:
-        raise ConfigError(f"{name}: expected a number > 0, got '{text.strip()}'", where=where)
+    if not 0 < value <= LONGEST_TIME:
+        raise ConfigError(
+            f"{name}: expected a number > 0 and at most {LONGEST_TIME:g}, got '{text.strip()}'", where=where
+        )
     return value

@@ -89,8 +89,6 @@ def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
     from hdsim.config.composer import unused
 
     compositions = composer.sweep(overrides)
-    if not compositions:
-        raise ConfigError("expected values that make at least one run, got none, such as a glob without a match")
     directory = compositions[0].directory.absolute()
     if compositions[0].is_named_by_time and directory.exists():
         directory = unused(directory)

@@ -191,7 +191,11 @@ def _limited_threads(number: int) -> Iterator[None]:
 
 def _serve(channel: Connection) -> None:
     """Executes runs until the pool closes the connection."""
+    from tqdm import tqdm
+
     os.setsid()  # Ctrl-C goes to the pool's process only, which interrupts each worker once.
+    # By default bars share a semaphore between processes, which outlives a worker that is killed.
+    tqdm.set_lock(threading.RLock())
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -26,6 +26,8 @@ from hdsim.kernels.network_play_outs import Ahead
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.kernels.profiles import Releases, make_releases
 from hdsim.kernels.scored_replay import CHECKS, PERIOD, ScoredReplay, scored_replay
+from hdsim.util.rules import numbers_between
+from hdsim.util.text import shown
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -38,6 +40,8 @@ Ints = NDArray[np.int64]
 RULES = {"none": counted_replay.NONE, "rlscheduler": counted_replay.RLSCHEDULER}
 #: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and ones beside it.
 PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
+#: A weight; products of larger ones would exceed the range of numbers.
+_WEIGHT = numbers_between(-1e100, 1e100)
 #: Jobs of a check, weight of the check before it, and by how much the logarithm of the cost of a plain order is less.
 CHECKED, MEMORY, MARGIN = 512, 0.7, 4.0
 #: Comparisons take turns with checks of the errors alone: while the network is the best, their distance doubles up to
@@ -78,11 +82,14 @@ def read_networks(card: str) -> Floats:
         ConfigError: The file has no such weights.
     """
     try:
-        weights = np.array(json.loads(Path(card).read_text())["weights"], float)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        weights = json.loads(Path(card).read_text())["weights"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"expected a card with the weights of a network: {error}", where=card) from None
-    if weights.shape != (WEIGHTS,) or not np.isfinite(weights).all():
-        raise ConfigError(f"expected {WEIGHTS} finite weights, got {weights.shape}", where=card)
+    if not isinstance(weights, list) or len(weights) != WEIGHTS:
+        raise ConfigError(f"expected a list of {WEIGHTS} weights, got {shown(weights)}", where=card)
+    for weight in weights:
+        if not _WEIGHT.accepts(weight):
+            raise ConfigError(f"weights: expected {_WEIGHT.expected} each, got {shown(weight)}", where=card)
     return np.stack([weights, *(power_order(*powers) for powers in PLAIN)])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hdsim.errors import ConfigError, install_hint, nearest
+from hdsim.errors import ConfigError, install_hint, nearest, unloadable
 from hdsim.util.resources import near_file
 
 
@@ -66,6 +66,8 @@ def loaded(path: Path, name: str, *, where: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # sys.exit in a plug-in ends no program of hdsim
+        if unloadable(error):
+            raise
         raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", where=where) from error
     return module
 
@@ -171,6 +173,8 @@ class PluginType:
             # A relative name has no package that it could be relative to.
             module = importlib.import_module(module_name) if module_name[0] != "." else None
         except ImportError as error:
+            if unloadable(error):
+                raise
             raise ConfigError(
                 f"cannot import '{module_name}': {error}{install_hint(error.name)}", where=where
             ) from None

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from hdsim.errors import ConfigError
+from hdsim.util.units import LONGEST_TIME
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def numbers_between(low: float, high: float) -> Rule:
 
 POSITIVE = Rule("a number > 0", lambda value: is_finite(value) and value > 0)
 NOT_NEGATIVE = Rule("a number >= 0", lambda value: is_finite(value) and value >= 0)
+SECONDS = numbers_between(0, LONGEST_TIME)
 TEXT = Rule("a text", lambda value: isinstance(value, str) and value != "")
 NULL = Rule("null", lambda value: value is None)
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))

@@ -259,7 +259,9 @@ class Workload:
         """
         if not (np.isfinite(factor) and factor >= 0):
             raise WorkloadError(f"arrival_factor: expected a finite number of at least 0, got {factor}")
-        return self.replaced(submission_time=self.submission_time * factor)
+        with np.errstate(over="ignore"):  # infinite times are refused
+            times = self.submission_time * factor
+        return self.replaced(submission_time=times)
 
     def replaced(self, **columns: ArrayLike) -> Workload:
         """Returns the workload with some columns replaced.

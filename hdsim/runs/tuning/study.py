@@ -26,6 +26,7 @@ from hdsim.runs.plan import Run
 from hdsim.runs.pool import Pool
 from hdsim.runs.tuning.goal import Goal, Pruned
 from hdsim.runs.tuning.space import Space
+from hdsim.util.text import shown
 
 DATABASE = "study.db"
 _NAME = "hdsim"
@@ -93,26 +94,31 @@ class Study:
                 load_if_exists=True,
             )
             begun = self.study.user_attrs.get("identity")
+            if begun is None and not self.study.get_trials(deepcopy=False):
+                self.study.set_user_attr("identity", dict(identity))
+            elif not isinstance(begun, dict):
+                raise self._damage(f"{shown(begun)} in the place of what was searched for")
+            elif begun != dict(identity):
+                different = ", ".join(key for key in identity if begun.get(key) != identity[key])
+                raise ConfigError(f"expected the search that began there, {different} differs", where=str(directory))
             self._check_trials()
         except (HdsimError, OSError, SQLAlchemyError, optuna.exceptions.StorageInternalError):
             raise
         except Exception as error:  # Optuna checks little of what it reads
             raise self._damage(f"{type(error).__name__}: {error}") from error
-        if begun is None:
-            self.study.set_user_attr("identity", dict(identity))
-        elif begun != dict(identity):
-            different = ", ".join(key for key in identity if begun.get(key) != identity[key])
-            raise ConfigError(f"expected the search that began there, {different} differs", where=str(directory))
         # Trials of a killed process wait again, with their values.
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self.study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
     def _check_trials(self) -> None:
-        """Checks the trials that have ended.
+        """Checks the direction of the search, and the trials that have ended.
 
         Raises:
-            ConfigError: One has another number, other settings than those searched for, or no value.
+            ConfigError: The direction is not that of the metric, or a trial has another number, other settings than
+                those searched for, or no finite value.
         """
+        if self.study.direction is not self._direction:
+            raise self._damage(f"the direction {self.study.direction.name.lower()} for {self.goal.metric}")
         for number, trial in enumerate(self.study.get_trials(deepcopy=False)):
             if trial.number != number:
                 raise self._damage(f"trial {trial.number} in the place of {number}")
@@ -126,8 +132,10 @@ class Study:
                     inside = known is not None and known.low <= value <= known.high
                 if not inside:
                     raise self._damage(f"trial {number} with {key}={value}")
-            if trial.state is TrialState.COMPLETE and not (trial.values and math.isfinite(trial.values[0])):
+            if trial.state is TrialState.COMPLETE and not trial.values:
                 raise self._damage(f"trial {number} without a value")
+            if trial.values and not math.isfinite(trial.values[0]):
+                raise self._damage(f"trial {number} with the value {trial.values[0]}")
 
     def _damage(self, found: str) -> ConfigError:
         return ConfigError(

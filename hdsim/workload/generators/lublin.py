@@ -173,6 +173,8 @@ def generate(
             raise WorkloadError(f"{name}: expected {low} to {high}, got {value}", where=where)
     if estimates not in (None, "none", "tsafrir"):
         raise WorkloadError(f"estimates: expected none or tsafrir, got '{estimates}'", where=where)
+    if max_estimate is not None and estimates != "tsafrir":
+        raise WorkloadError("max_estimate: expected none without estimates=tsafrir", where=where)
     if memory is not None and not (len(memory) and all(0 <= amount < math.inf for amount in memory)):
         raise WorkloadError(f"memory: expected finite MB >= 0, got {list(memory)}", where=where)
     if not 0 <= arrival_factor < math.inf:
@@ -208,9 +210,11 @@ def generate(
         runtime = np.maximum(np.floor(runtime * runtime_factor), 1.0)
     if load is not None and jobs > 1:
         arrival_factor = float(size @ runtime) / (cores * load * (arrival[-1] - arrival[0]))
+    with np.errstate(over="ignore"):  # infinite times are refused
+        arrival *= arrival_factor
     workload = Workload.from_columns(
         job_id=np.arange(1, jobs + 1),
-        submission_time=np.floor(arrival * arrival_factor),
+        submission_time=np.floor(arrival),
         runtime=runtime,
         requested_cores=size,
         memory=0.0 if memory is None else np.random.default_rng(memory_seed).choice(np.asarray(memory, float), jobs),
