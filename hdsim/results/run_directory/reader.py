@@ -162,7 +162,7 @@ def read_jobs(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def _job_readers(path: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, Reader]:
-    """How columns of jobs.csv are read."""
+    """Readers of the columns of jobs.csv."""
     if missing := [name for name in names if name not in header]:
         raise ConfigError(f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path}:1")
     return {
