@@ -43,7 +43,8 @@ class Evolution(LearningAgent):
         windows: Windows that every member replays.
         sigma: Standard deviation of the changes of every weight.
         learning_rate: Of the optimizer.
-        anneal: Lower the learning rate linearly to 0 over `anneal` steps of all environments; 0 = keep it.
+        anneal: Lower the learning rate linearly to 0 over `anneal` steps of all environments, from generation to
+            generation, the first of which has `learning_rate`; 0 = keep it.
     """
 
     weights = ("network",)
@@ -95,10 +96,11 @@ class Evolution(LearningAgent):
             self.played.append([window.trace, window.first, window.jobs])
         if len(self.played) < self.windows:
             return {}
+        windows, self.played = self.played[: self.windows], self.played[self.windows :]
+        losses = self._generation(windows)
         if self.anneal:
             self.optimizer.param_groups[0]["lr"] = self.learning_rate * max(0.0, 1 - self.steps / self.anneal)
-        windows, self.played = self.played[: self.windows], self.played[self.windows :]
-        return self._generation(windows)
+        return losses
 
     def _generation(self, windows: Sequence[Sequence[int]]) -> dict[str, float]:
         """Replays windows under all members and moves the policy towards the better ones."""

@@ -30,7 +30,8 @@ class PPOAgent(SoftmaxAgent):
         num_envs: Environments stepped together.
         num_steps: Steps of each of them in a rollout.
         learning_rate: Of Adam, for policy and value.
-        anneal: Lower the learning rate linearly to 0 over `anneal` steps of all environments; 0 = keep it.
+        anneal: Lower the learning rate linearly to 0 over `anneal` steps of all environments, from update to update;
+            an update has the rate of the first step of its rollout; 0 = keep it.
         gamma: Discount factor.
         gae_lambda: Of the generalised advantage estimate (Schulman et al. 2016).
         update_epochs: Passes over a rollout.
@@ -117,9 +118,10 @@ class PPOAgent(SoftmaxAgent):
         if self.filled < self.num_steps:
             return {}
         self.filled = 0
+        losses = self._update(*self._advantages(self._values(step.next_observations)))
         if self.anneal:
             self.optimizer.param_groups[0]["lr"] = self.learning_rate * max(0.0, 1 - self.steps / self.anneal)
-        return self._update(*self._advantages(self._values(step.next_observations)))
+        return losses
 
     def _advantages(self, next_values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Generalised advantage estimates and returns, (T, E) each."""

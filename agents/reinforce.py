@@ -19,6 +19,8 @@ from hdsim.learning.training.networks import SoftmaxAgent, score_network
 class ReinforceAgent(SoftmaxAgent):
     """REINFORCE: one update of the policy for every few complete episodes.
 
+    An episode that is cut off counts as complete, without the value of what would follow.
+
     Args:
         num_envs: Environments stepped together.
         learning_rate: Of Adam.

@@ -1,10 +1,11 @@
 """Algorithms of Stable-Baselines3 and sb3-contrib as agents (Raffin et al., JMLR 2021).
 
 The training loop of hdsim collects the experience, so records, evaluations and checkpoints are the same for all agents;
-networks, buffers and updates are those of the library. Only MaskablePPO uses masks while it learns. The others sample
-as if every action were legal (the environment carries out the first legal one instead), and use the mask in
-evaluations. A checkpoint has the weights as safetensors and the settings as JSON; the zip files of the library, which
-hold pickled parts, are neither written nor read.
+networks, buffers and updates are those of the library. MaskablePPO learns with masks. PPO and A2C sample as if every
+action were legal (the environment carries out the first legal one instead); DQN takes legal actions only, but its
+targets are the values of the best of all actions. All use the mask in evaluations. A checkpoint has the weights as
+safetensors and the settings as JSON; the zip files of the library, which hold pickled parts, are neither written nor
+read.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class SB3Agent(LearningAgent):
         num_envs: Environments stepped together.
         algo: MaskablePPO, PPO, A2C or DQN.
         gamma: Discount factor.
-        total_steps: Steps of all environments over which schedules, such as DQN's exploration, are completed.
+        total_steps: Steps of all environments over which schedules, such as DQN's exploration, are completed; None for
+            those of the training.
         options: Further arguments of the algorithm's constructor under their names there, such as
             ``{n_steps: 256, learning_rate: 0.001, policy_kwargs: {net_arch: [64, 64]}}``. The others have the defaults
             of the library, except those in `_DEFAULTS`.
@@ -77,7 +79,7 @@ class SB3Agent(LearningAgent):
     num_envs: int = integer(8)
     algo: str = "MaskablePPO"
     gamma: float = number(0.99, high=1)
-    total_steps: int = integer(100_000)
+    total_steps: int | None = integer(None)
     options: Mapping[str, Any] | None = None
 
     def build(self, shapes: TensorShapes) -> None:
@@ -95,6 +97,7 @@ class SB3Agent(LearningAgent):
         model = self.model = self._make(shapes)
         self.policy, self.optimizer = model.policy, model.policy.optimizer
         self.policy.set_training_mode(False)
+        self.scale = model._vec_normalize_env = _Scale()
         self.buffer = _AttributeState(model.replay_buffer if self._off_policy else model.rollout_buffer)
         self.counters = _AttributeState(model)
         self.starts = np.ones(self.num_envs, bool)  # whether the next step is the first of its episode
@@ -162,7 +165,8 @@ class SB3Agent(LearningAgent):
         """Adds a step to the buffer of the library, and updates at the intervals of the library."""
         model, over = self.model, step.terminated | step.truncated
         model.num_timesteps += len(over)
-        model._current_progress_remaining = max(0.0, 1 - model.num_timesteps / self.total_steps)
+        total = self.total_steps or self.training_steps
+        model._current_progress_remaining = max(0.0, 1 - model.num_timesteps / total)
         due = self._store(step, over) if self._off_policy else self._roll(step, over)
         self.starts = over
         if due is None:
@@ -197,9 +201,8 @@ class SB3Agent(LearningAgent):
         """Adds to the replay buffer; returns the arguments of an update when one is due, otherwise None."""
         model = self.model
         infos = [{"TimeLimit.truncated": bool(cut)} for cut in step.truncated]
-        model.replay_buffer.add(
-            step.observations, step.next_observations, step.actions[:, None], step.rewards, over, infos
-        )
+        self.scale.value, rewards = step.scale, step.rewards * step.scale
+        model.replay_buffer.add(step.observations, step.next_observations, step.actions[:, None], rewards, over, infos)
         model._on_step()
         if model.num_timesteps <= model.learning_starts or model._n_calls % model.train_freq.frequency:
             return None
@@ -213,6 +216,20 @@ class _Spaces(gymnasium.Env[Any, Any]):
     def __init__(self, shapes: TensorShapes) -> None:
         self.observation_space = spaces.Box(0, 1, shapes.observation)
         self.action_space = spaces.Discrete(shapes.actions)
+
+
+class _Scale:
+    """The scale of the latest rewards where the library has VecNormalize: replayed rewards are divided by it."""
+
+    value = 1.0
+
+    def normalize_obs(self, observations: Any) -> Any:
+        """Returns them as they are."""
+        return observations
+
+    def normalize_reward(self, rewards: np.ndarray) -> np.ndarray:
+        """Returns the rewards scaled."""
+        return rewards / self.value
 
 
 class _AttributeState:

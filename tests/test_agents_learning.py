@@ -16,6 +16,7 @@ import yaml
 from training_setups import make_setup, run, train_until
 
 import hdsim
+from hdsim.envs.episodes import Window
 from hdsim.errors import ConfigError
 from hdsim.util.resources import folder
 
@@ -461,6 +462,35 @@ def test_each_update_of_ppo_by_compiled_kernels_changes_all_weights() -> None:
             actions, over = agent.explore(seen, masks), np.zeros(2, bool)
             agent.learn(Transitions(seen, masks, actions, rng.normal(size=2), seen, masks, over, over))
         assert all((old != new).any() for old, new in zip(before, agent.network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["ppo", "evolution"])
+def test_the_learning_rate_falls_to_0_after_the_last_update(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hdsim.agents.evolution import EvolutionAgent
+    from hdsim.agents.ppo import PPOAgent
+    from hdsim.decisions import DecisionProblem
+    from hdsim.learning.agent import Transitions
+
+    agent: Any = (
+        PPOAgent(num_envs=2, num_steps=4, learning_rate=0.1, anneal=32)
+        if name == "ppo"
+        else EvolutionAgent(num_envs=2, windows=8, learning_rate=0.1, anneal=32)
+    )
+    agent.begin_training(DecisionProblem(), hdsim.Platform.homogeneous(2, 2), 3)
+    agent._playing = [Window(0, 0, 1)] * 2
+    rates = []
+    monkeypatch.setattr(
+        agent,
+        "_update" if name == "ppo" else "_generation",
+        lambda *_: rates.append(agent.optimizer.param_groups[0]["lr"]) or {},
+    )
+    seen, masks = np.zeros((2, *agent.shapes.observation), np.float32), np.ones((2, agent.shapes.actions), bool)
+    for _ in range(16):
+        actions = agent.explore(seen, masks) if name == "ppo" else np.zeros(2, np.int64)
+        over = np.ones(2, bool)
+        agent.learn(Transitions(seen, masks, actions, np.ones(2), seen, masks, over, ~over))
+    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
+    assert agent.optimizer.param_groups[0]["lr"] == 0
 
 
 def test_members_of_a_generation_are_compared_window_by_window() -> None:

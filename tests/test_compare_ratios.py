@@ -13,10 +13,11 @@ from scipy import stats
 from test_compare import made, trained
 
 from hdsim.report.compare import compare
-from hdsim.report.compare_output import table, write_csv
+from hdsim.report.compare_output import summary, table, write_csv
 from hdsim.report.compare_page import render
 from hdsim.report.ratios import Ratio, ratios
 from hdsim.report.statistics import against
+from hdsim.results import claims
 
 
 def numbers(ratio: Ratio) -> list[float]:
@@ -27,7 +28,7 @@ def numbers(ratio: Ratio) -> list[float]:
     ]
 
 
-def test_trainings_have_windows_and_seeds(tmp_path: Path) -> None:
+def test_trainings_have_windows_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classic = {"fcfs": [9.0, 9.0, 9.0, 8.0], "sjf": [5.0, 7.0, 6.0, 4.0]}
     scores = np.array([[4.0, 4.0, 6.0, 5.0], [3.0, 5.0, 5.0, 5.0]])
     for seed in (1, 2):
@@ -47,6 +48,13 @@ def test_trainings_have_windows_and_seeds(tmp_path: Path) -> None:
     assert "makespan relative to sjf" in text and "4 of 1 trace, 2 seeds" in text
     page = render(comparison, (), tmp_path, ratios=ratios(comparison))
     assert "Relative to the baseline" in page and "4 of 1 trace, 2 seeds" in page
+    missing = "not enough for a claim: expected at least 100 windows of 20 traces, got 4 of 1"
+    short = summary(comparison, ratios=ratios(comparison))
+    assert f"\n{missing}" in text and f"\n{missing}" in short and f"This is {missing}." in page
+    monkeypatch.setattr(claims, "FEWEST_WINDOWS", 4)
+    monkeypatch.setattr(claims, "FEWEST_TRACES", 1)
+    assert "claim" not in table(comparison, ratios=ratios(comparison)) + summary(comparison, ratios=ratios(comparison))
+    assert "claim" not in render(comparison, (), tmp_path, ratios=ratios(comparison))
 
 
 def test_scenarios_replay_the_windows_of_one_trace(tmp_path: Path) -> None:

@@ -491,6 +491,12 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
         ({"observation": "graphs"}, "did you mean 'graph'"),
         ({"queue_size": 3}, "unknown setting of action policy_pair and observation minimal"),
         ({"action": "job", "queue_siz": 3}, "did you mean 'queue_size'"),
+        (
+            {"action": "node", "observation": "graph", "scale": "seen", "typo": 1, "pairs": ["first-high_mem"]},
+            "env.scale: unknown setting of action node and observation graph (one of normal, small, minimal; "
+            "~env.scale ~env.pairs on the command line",
+        ),
+        ({"action": "node", "scale": "seen", "queue_siz": 3}, "env.queue_siz: .*(did you mean 'queue_sensitivity'"),
         ({"action": "job", "queue_size": 0}, "env.queue_size: expected a whole number >= 1"),
         ({"action": "job", "queue_size": 2.5}, "env.queue_size"),
         ({"action": "job", "core_policy": "low_powr"}, "did you mean 'low_power'"),

@@ -3,6 +3,7 @@
 import copy
 import gc
 import itertools
+import logging
 import pickle
 import subprocess
 import sys
@@ -778,6 +779,21 @@ def test_a_copy_of_an_environment_has_the_same_future(action: str, observation: 
         over = act(env, *copies)
     other = copy.deepcopy(fresh)
     np.testing.assert_equal(fresh.reset(seed=2), other.reset(seed=2))
+
+
+def test_the_environments_of_a_vector_share_what_was_read_once(tmp_path: Path) -> None:
+    # Processes that are forked write to the same file.
+    told, log = logging.FileHandler(tmp_path / "log"), logging.getLogger("hdsim")
+    log.addHandler(told)
+    try:
+        settings = {"platform": "eight_nodes", "workload": "lublin_4000", "jobs": 8}
+        vector = hdsim.make_vec(4, workers=2, action="node", observation="nodes", **settings)
+        vector.reset(seed=1)
+        vector.close()
+    finally:
+        log.removeHandler(told)
+        told.close()
+    assert (tmp_path / "log").read_text().count("dropped 1065 of 4000 jobs") == 1
 
 
 def test_a_vector_that_is_dropped_ends_its_processes() -> None:

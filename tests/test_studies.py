@@ -251,6 +251,17 @@ def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
         ("    compare: orders\n", "", r"tables\.orders: expected one of compare, runs and measure"),
         ("runs: orders", "measure: none.py", r"none\.py: expected a Python file beside the study"),
         ("runs: orders", "measure: hdsim.none", "cannot import 'hdsim.none'"),
+        (
+            "runs: orders",
+            "measure: hdsim.studies.measures.windows\n    settings: {sources: home, platform: gaia}",
+            r"settings\.platform: unknown setting; allowed: sources, orders, agents, .*, again$",
+        ),
+        (
+            "runs: orders",
+            "measure: hdsim.studies.measures.windows\n    settings: {sources: home, trace: '3'}",
+            r"settings\.trace: unknown setting \(did you mean 'traces'\?\); allowed: sources",
+        ),
+        ("runs: orders", "measure: hdsim.studies.measures.windows", r"missing a required argument: 'sources'"),
         ("runs: orders", "measure: json.tool", r"expected a function measure\(runs, data, \*\*settings\)"),
         ("  whole:\n    orders fcfs", "  hole:\n    orders fcfs", r"expected the name of a table, got 'hole'"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import json
 import os
@@ -235,6 +236,19 @@ def test_a_full_buffer_forgets_the_oldest_and_survives_a_checkpoint(tmp_path: Pa
         kept.add(transitions(7, over=True))
         batch = kept.sample(100, np.random.default_rng(0))
         assert set(batch.observations[:, 0].tolist()) == {4, 5, 6, 7}
+
+
+def test_replayed_rewards_have_the_scale_of_the_latest_step() -> None:
+    from hdsim.learning.training.buffer import ReplayBuffer
+
+    buffer = ReplayBuffer(10, gamma=1.0)
+    for step, scale in enumerate((1.0, 2.0, 8.0)):
+        scaled = transitions(step, over=False)
+        buffer.add(dataclasses.replace(scaled, rewards=scaled.rewards / scale, scale=scale))
+    other = ReplayBuffer(10, gamma=1.0)
+    other.load_state_dict(buffer.state_dict())
+    for kept in (buffer, other):
+        assert set(kept.sample(100, np.random.default_rng(0)).rewards.tolist()) == {1 / 8, 2 / 8, 4 / 8}
 
 
 def test_rewards_are_scaled_by_the_size_of_their_sums() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.decisions import episode_settings
@@ -82,16 +83,15 @@ class DecisionProblem:
             self.observer_class(observation),
         )
         known = [inspect.signature(maker).parameters for maker in makers]
-        for key in settings:
-            allowed = sorted({*known[0], *known[1]})
-            if key not in allowed:
-                others = ("action", "observation", *episode_settings.KEYS)
-                raise ConfigError(
-                    f"unknown setting of action {action} and observation {observation}"
-                    f"{nearest(key, [*allowed, *others])}; allowed: {', '.join(allowed)}; beside them in every "
-                    f"environment: {', '.join(others)}",
-                    where=f"env.{key}",
-                )
+        allowed = sorted({*known[0], *known[1]})
+        if unknown := [key for key in settings if key not in allowed]:
+            others = ("action", "observation", *episode_settings.KEYS)
+            raise ConfigError(
+                f"unknown setting of action {action} and observation {observation}"
+                f"{_of_others(unknown) or nearest(unknown[0], [*allowed, *others])}; allowed: {', '.join(allowed)}; "
+                f"beside them in every environment: {', '.join(others)}",
+                where=f"env.{unknown[0]}",
+            )
         for key in known[0].keys() & known[1].keys():
             settings.setdefault(key, known[0][key].default)
         self.settings: dict[str, Any] = {"action": action, "observation": observation, **settings}
@@ -174,3 +174,15 @@ class DecisionProblem:
             raise DecisionError(f"expected an action that the mask allows, one of {allowed}, got {action}")
         self.observer.before_action()
         self.action.act(int(action))
+
+
+def _of_others(keys: Sequence[str]) -> str:
+    """Says whose setting the first key is, and how those that other actions and observations have are left out."""
+    owners = {
+        key: [name for name, maker in (ACTIONS | OBSERVATIONS).items() if key in inspect.signature(maker).parameters]
+        for key in keys
+    }
+    if not owners[keys[0]]:
+        return ""
+    removed = " ".join(f"~env.{key}" for key, names in owners.items() if names)
+    return f" (one of {', '.join(owners[keys[0]])}; {removed} on the command line leaves out what an experiment sets)"

@@ -57,6 +57,7 @@ class RayVectorEnv(ShareVectorEnv):
         if workers is not None and workers > num_envs:
             raise ConfigError(f"expected at most {num_envs} (agent.num_envs), got {workers}", where="train.workers")
         first = SchedulingEnv(**settings)
+        settings |= first.inputs
         self._connected = connect(address, workers or num_envs, "train.ray_address")
         import ray
 

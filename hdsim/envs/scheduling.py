@@ -170,7 +170,9 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             for group, spec in (("contention", contention), ("network", network), ("failures", failures))
         }
         self.options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-        self._arguments |= {"platform": platform, "workload": self.episodes.traces, **settings}
+        #: Arguments of equal environments, which read and draw no trace again.
+        self.inputs: dict[str, Any] = {"platform": platform, "workload": self.episodes.traces}
+        self._arguments |= {**self.inputs, **settings}
         # Needed to repeat the episode.
         self._actions: list[int] | None = None
         self._over = False

@@ -259,12 +259,19 @@ class SchedulingVectorEnv(ShareVectorEnv):
             name: start.RawArray("b", int(np.prod(shape)) * np.dtype(kind).itemsize)
             for name, (shape, kind) in layout.items()
         }
-        share = LocalShare([first, *(SchedulingEnv(**settings) for _ in range(bounds[1] - 1))], same_step)
+        share = LocalShare(_equal(first, bounds[1], settings), same_step)
+        # Spawned processes read traces themselves: one that ends before it has read a long argument blocks this one.
+        shared = settings if start.get_start_method() == "spawn" else settings | first.inputs
         others = [
-            _Process(start, settings, same_step, buffers, layout, begin, end)
+            _Process(start, shared, same_step, buffers, layout, begin, end)
             for begin, end in itertools.pairwise(bounds[1:])
         ]
         super().__init__(first, num_envs, share, others, autoreset_mode)
+
+
+def _equal(first: SchedulingEnv, count: int, settings: Mapping[str, Any]) -> list[SchedulingEnv]:
+    """An environment and others of the same settings, which share its traces."""
+    return [first, *(SchedulingEnv(**{**settings, **first.inputs}) for _ in range(count - 1))]
 
 
 class _Signal:
@@ -379,7 +386,7 @@ def _serve(
     word: Any,
 ) -> None:
     """Main loop of a worker process: steps its environments on command while its parent lives."""
-    share = LocalShare([SchedulingEnv(**settings) for _ in range(last - first)], same_step)
+    share = LocalShare(_equal(SchedulingEnv(**settings), last - first, settings), same_step)
     views = _views(buffers, layout, first, last)
     actions = views.pop(_ACTION)
     parent = multiprocessing.parent_process()

@@ -84,11 +84,12 @@ class Transitions:
         observations: (E, ...) observations before the actions.
         masks: (E, A) legal actions.
         actions: (E,) actions.
-        rewards: (E,) rewards.
+        rewards: (E,) rewards, divided by `scale`.
         next_observations: (E, ...) observations after the actions; at the end of an episode the last of that episode.
         next_masks: (E, A) legal actions after the actions.
         terminated: (E,) the episode ended.
         truncated: (E,) the episode was cut off before its end.
+        scale: Divisor of the rewards, which changes from step to step; 1 where they are not scaled.
     """
 
     observations: Observations
@@ -99,6 +100,7 @@ class Transitions:
     next_masks: Masks
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    scale: float = 1.0
 
 
 @dataclass(eq=False, kw_only=True)
@@ -220,20 +222,21 @@ class LearningAgent(Agent):
             if hasattr(part, "train") and hasattr(part, "eval"):
                 part.train(on)
 
-    def begin_training(self, problem: Problem, platform: Platform | None, seed: int) -> None:
+    def begin_training(self, problem: Problem, platform: Platform | None, seed: int, steps: int = 100_000) -> None:
         """Builds the agent for a decision problem on a platform.
 
         Args:
             problem: Actions and observations; the agent keeps it for its replays.
             platform: The platform; None for a gang.
             seed: Seed of initial weights and exploration.
+            steps: Steps of all environments in the training.
         """
         import torch
 
         from hdsim.learning.training.reproducible import reproducible
 
         self._set_problem(problem)
-        self.shapes = TensorShapes.of(problem, platform)
+        self.shapes, self.training_steps = TensorShapes.of(problem, platform), steps
         torch.manual_seed(seed)
         # The decompositions that initial weights come from differ by the number of threads.
         with reproducible():

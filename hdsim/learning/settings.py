@@ -6,7 +6,7 @@ import math
 from dataclasses import Field, field
 from typing import Any
 
-from hdsim.util.rules import ANYTHING, FLAG, Rule, integers_from, numbers_between
+from hdsim.util.rules import ANYTHING, FLAG, NULL, Rule, integers_from, numbers_between
 
 _WIDTHS = Rule(
     "a list of whole numbers >= 1",
@@ -19,9 +19,10 @@ def number(default: float, low: float = 0.0, high: float = math.inf) -> Any:
     return field(default=default, metadata={"rule": numbers_between(low, high), "type": lambda value: value})
 
 
-def integer(default: int, low: int = 1) -> Any:
-    """A setting that is a whole number, at least `low`; a field of an agent's dataclass."""
-    return field(default=default, metadata={"rule": integers_from(low), "type": int})
+def integer(default: int | None, low: int = 1) -> Any:
+    """A setting that is a whole number, at least `low`, or None by default; a field of an agent's dataclass."""
+    rule = integers_from(low) if default is not None else integers_from(low) | NULL
+    return field(default=default, metadata={"rule": rule, "type": lambda value: None if value is None else int(value)})
 
 
 def word(default: str, *others: str) -> Any:

@@ -159,7 +159,16 @@ def _measured(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Mapp
         raise ConfigError("expected a Python file beside the study, got nothing", where=str(file))
     arguments = {**places, **spec.settings}
     try:
-        inspect.signature(module.measure).bind(**arguments)
+        signature = inspect.signature(module.measure)
+        allowed = [name for name in signature.parameters if name not in places]
+        takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+        for key in () if takes_all else spec.settings:
+            if key not in allowed:
+                raise ConfigError(
+                    f"unknown setting{nearest(key, allowed)}; allowed: {', '.join(allowed) or 'none'}",
+                    where=f"{study.path}: settings.{key}",
+                )
+        signature.bind(**arguments)
     except (AttributeError, TypeError) as error:
         raise ConfigError(f"expected a function measure(runs, data, **settings): {error}", where=where) from None
     rows: Mapping[str, Mapping[str, Cell]] = module.measure(**arguments)

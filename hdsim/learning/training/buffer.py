@@ -37,6 +37,8 @@ class Batch(NamedTuple):
 class ReplayBuffer:
     """The latest transitions of one or several environments, drawn uniformly (Lin 1992, Mnih et al. 2015).
 
+    Rewards are kept unscaled and are scaled when they are drawn, all of them by the scale of the latest step.
+
     Args:
         capacity: Number of transitions kept.
         gamma: Discount factor.
@@ -49,6 +51,7 @@ class ReplayBuffer:
         self._columns: dict[str, Any] = {}
         self._next = 0
         self._size = 0
+        self._scale = 1.0
         # Transitions of each environment with fewer than n rewards so far.
         self._open: list[deque[dict[str, Any]]] = []
 
@@ -59,6 +62,7 @@ class ReplayBuffer:
         """Adds one step of every environment."""
         if not self._open:
             self._open = [deque() for _ in step.actions]
+        self._scale, rewards = step.scale, (step.rewards * step.scale).tolist()
         for env, waiting in enumerate(self._open):
             ends = {
                 "next_observations": row(step.next_observations, env),
@@ -75,7 +79,7 @@ class ReplayBuffer:
                 }
             )
             for transition in waiting:
-                transition["rewards"] += transition["discounts"] * float(step.rewards[env])
+                transition["rewards"] += transition["discounts"] * rewards[env]
                 transition["discounts"] *= self._gamma
             over = terminated or bool(step.truncated[env])
             while waiting and (over or len(waiting) == self._n_step):
@@ -85,17 +89,19 @@ class ReplayBuffer:
     def sample(self, size: int, rng: np.random.Generator) -> Batch:
         """Draws transitions, with replacement."""
         rows = rng.integers(self._size, size=size)
-        return Batch(**{name: map_arrays(lambda array: array[rows], column) for name, column in self._columns.items()})
+        drawn = {name: map_arrays(lambda array: array[rows], column) for name, column in self._columns.items()}
+        return Batch(**drawn | {"rewards": drawn["rewards"] / self._scale})
 
     def state_dict(self) -> dict[str, Any]:
         """State for a checkpoint."""
         kept = {name: map_arrays(lambda array: array[: self._size], column) for name, column in self._columns.items()}
-        return {"columns": kept, "next": self._next, "open": [list(waiting) for waiting in self._open]}
+        waiting = [list(transitions) for transitions in self._open]
+        return {"columns": kept, "next": self._next, "open": waiting, "scale": self._scale}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state of a buffer of the same capacity."""
         self._columns = {name: map_arrays(self._grown, column) for name, column in state["columns"].items()}
-        self._next = state["next"]
+        self._next, self._scale = state["next"], state["scale"]
         self._size = len(state["columns"]["actions"]) if state["columns"] else 0
         self._open = [deque(dict(transition) for transition in waiting) for waiting in state["open"]]
 

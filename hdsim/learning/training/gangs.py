@@ -107,7 +107,7 @@ class GangSetup(EpisodeSetup):
         bare: list[Any] = [environment.unwrapped for environment in environments]
         problem = dataclasses.replace(problem, durations=bare[0].problem.durations)
         evaluation = GangEvaluation({"penalty": penalty, "certain": workloads.certain, "seed": config["seed"]})
-        agent.begin_training(problem, None, config["seed"])
+        agent.begin_training(problem, None, config["seed"], train["steps"])
         agent.attach(bare, evaluation)
         return cls(
             config,

@@ -78,7 +78,7 @@ class EpisodeLearner(Learner):
         rewards = step.rewards
         if self._scale is not None:
             scaled = self._scale(rewards, step.terminated | step.truncated)
-            step = dataclasses.replace(step, rewards=scaled)
+            step = dataclasses.replace(step, rewards=scaled, scale=self._scale.scale)
         records.step(step.actions, rewards, self.agent.learn(step))
         for total, length, metrics in environments.finished:
             records.episode(total, length, {name: metrics[name] for name in self._metrics if name in metrics})

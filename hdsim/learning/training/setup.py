@@ -216,7 +216,7 @@ class TrainingSetup(EpisodeSetup):
         if metric is None:
             raise ConfigError(f"expected the metric that goes with {env['objective']}, got null", where="train.metric")
         evaluation = Evaluation(platform, metric, options | {"seed": config["seed"]})
-        agent.begin_training(DecisionProblem(**problem.settings), platform, config["seed"])
+        agent.begin_training(DecisionProblem(**problem.settings), platform, config["seed"], train["steps"])
         agent.attach(environments, evaluation)
         return cls(
             config,
