@@ -619,6 +619,19 @@ def test_a_waiting_pod_that_gets_a_toleration_is_decided_on_anew(cluster: Cluste
     assert outcome[0][1]["pods_bound"] == 1
 
 
+def test_a_pod_with_gates_waits_until_they_are_removed(cluster: Cluster, tmp_path: Path) -> None:
+    """Source: Kubernetes, "Pod Scheduling Readiness"."""
+    create(cluster, node("a"), pod("gated", schedulingGates=[{"name": "example.com/quota"}]), pod("free"))
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        wait_for(lambda: "free" in check(cluster), "the pod without gates")
+        assert "gated" not in check(cluster)
+        path = f"/api/v1/namespaces/{cluster.namespace}/pods/gated"
+        cluster.api("PATCH", path, {"spec": {"schedulingGates": None}}, "merge-patch+json")
+        wait_for(lambda: "gated" in check(cluster), "the pod that had gates")
+    assert outcome[0][1]["pods_bound"] == 2
+    assert events(cluster, "FailedScheduling") == {}
+
+
 def test_pods_stay_away_from_those_whose_anti_affinity_is_against_them(cluster: Cluster, tmp_path: Path) -> None:
     """Source: Kubernetes, "Inter-pod affinity and anti-affinity": it holds for pods that come later as well."""
     selector = {
