@@ -659,8 +659,8 @@ def test_pods_stay_away_from_those_whose_anti_affinity_is_against_them(cluster: 
     )
 
 
-def test_pods_that_are_no_more_are_forgotten(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler runs for months; what stays of a pod is its row of pods.csv."""
+def test_deleted_pods_are_forgotten(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler runs for months; all that stays of a deleted pod is its row of pods.csv."""
     sessions: list[Wall] = []
     start = Wall.start
     monkeypatch.setattr(Wall, "start", lambda session: (sessions.append(session), start(session)))

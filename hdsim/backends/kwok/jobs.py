@@ -43,9 +43,8 @@ class Jobs:
     """Pods of one scheduler as jobs of a cluster; pods of others take resources of nodes.
 
     Attributes:
-        members: The pods that jobs are made of, by their uids, as long as the API server has them; those of a trace
-            for ever.
-        of_job: Pods of each job that has some.
+        members: The pods that jobs are made of, by their uids; pods of the API server until they are deleted.
+        of_job: Pods of each job, as long as one of them is there.
         gangs: Pods that wait for others.
         bindings: Number of pods that were bound.
         asked: Seconds that the pods that have succeeded were to run.
@@ -86,7 +85,7 @@ class Jobs:
         self.gangs = Gangs(settings.gang_timeout)
         self.bindings = 0
         self.asked = self.late = 0.0
-        # Pods that are no more.
+        # Pods that were deleted.
         self._gone: list[Record] = []
         self._arrived: list[list[Member]] = []
         self._found: list[Member] = []

@@ -14,7 +14,7 @@ from hdsim.util.files import write_csv
 
 
 class Record(NamedTuple):
-    """A row of pods.csv: what is kept of a pod that is no more; see :class:`Member`."""
+    """A row of pods.csv: all that is kept of a pod that was deleted; see :class:`Member`."""
 
     namespace: str
     name: str
