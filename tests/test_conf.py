@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import hdsim
 from hdsim.backends.base import make_backend
 from hdsim.config.composer import Composer
 from hdsim.config.inputs import read_platform, read_workload
-from hdsim.config.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES
+from hdsim.config.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES, unknown_key
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.setup import make_contention, make_failures
@@ -247,6 +248,19 @@ def test_a_mistake_is_one_line(composer: Composer, override: str, message: str) 
         compose(composer, override)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("init_epsi", "start_e"), ("epsi_decay", "decay_e"), ("hidden_layers", "kernel"),
+        ("replay_buffer_size", "buffer_size"), ("update_frequency", "train_frequency"),
+        ("target_update_frequency", "target_network_frequency"), ("use_heuristic", "heuristic_exploration"),
+    ],
+)  # fmt: skip
+def test_settings_of_earlier_schedulers_are_told_by_their_names_here(name: str, meant: str) -> None:
+    settings = yaml.safe_load((ROOT / "conf/agent/dqn.yaml").read_text())
+    assert f"(did you mean '{meant}'?)" in unknown_key(f"agent.{name}", settings).message
 
 
 def test_all_wrong_values_are_listed_at_once(composer: Composer) -> None:

@@ -321,11 +321,18 @@ def test_json_jobs_carry_pod_specs(tmp_path: Path) -> None:
     again = hdsim.load_workload(tmp_path / "again.json", platform)
     for key in ("cpu", "storage", "priority", "constraints", "requested_cores", "runtime"):
         assert getattr(again, key).tolist() == getattr(jobs, key).tolist()
-    document["jobs"][0]["kubernetes"] = {"cpu": "x", "priorty": 1, "tolerations": [{"operator": "Like", "key": "a"}]}
+    bad = {"cpu": "x", "priorty": 1, "tolerations": [{"operator": "Like", "key": "a"}], "memory": "1Gi", "gpus": 1}
+    document["jobs"][0]["kubernetes"] = bad
     (tmp_path / "w.json").write_text(json.dumps(document))
     with pytest.raises(WorkloadError) as error:
         hdsim.load_workload(tmp_path / "w.json", platform)
-    for said in ("kubernetes.cpu: expected CPU", "did you mean 'priority'", "tolerations[0].operator: expected Equal"):
+    for said in (
+        "kubernetes.cpu: expected CPU",
+        "did you mean 'priority'",
+        "tolerations[0].operator: expected Equal",
+        "kubernetes.memory: unknown key (the memory of a pod is `mem` of the profile, in MB); allowed: cpu, ",
+        "kubernetes.gpus: unknown key (the GPUs of a job are a field beside `kubernetes`); allowed: cpu, ",
+    ):
         assert said in str(error.value)
 
 

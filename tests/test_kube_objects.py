@@ -48,6 +48,48 @@ def test_host_ports_of_sidecars_are_host_ports() -> None:
     assert view({"initContainers": [{"name": "i", "ports": ports}]}).unsupported == ""
 
 
+AFFINE = [{"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}]
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": AFFINE}}}, "podAffinity"),
+        (
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": AFFINE}}},
+            "podAntiAffinity",
+        ),
+        ({"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]}, "DoNotSchedule"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "PersistentVolumeClaims"),
+        ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, "PersistentVolumeClaims"),
+        # The API server writes the host ports of a pod in the network of its node.
+        (
+            {
+                "hostNetwork": True,
+                "containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}],
+            },
+            "hostPort",
+        ),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}, "resourceClaims"),
+        (requesting(hugepages_2Mi="4Mi"), "the resource hugepages-2Mi"),
+        (requesting(**{"example.com/fpga": "1"}), "the resource example.com/fpga"),
+    ],
+)
+def test_what_hdsim_does_not_look_at_is_refused_by_name(spec: dict[str, Any], told: str) -> None:
+    assert told in view(spec).unsupported
+
+
+def test_preferences_are_not_refused() -> None:
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": AFFINE[0]}]}
+    spec = {
+        "affinity": {"podAffinity": preferred, "podAntiAffinity": preferred},
+        "topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    }
+    assert view(spec).unsupported == ""
+
+
 @pytest.mark.parametrize(
     "metadata",
     [

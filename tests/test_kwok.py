@@ -18,7 +18,8 @@ import pytest
 import yaml
 from kube import Api, Cluster, fake_node, wait_for
 
-from hdsim.errors import ConfigError
+from hdsim.errors import BackendError, ConfigError
+from hdsim.kubernetes import binaries
 from hdsim.kubernetes.binaries import PROGRAMS, find_programs
 from hdsim.kubernetes.control_plane import ControlPlane, control_planes
 from hdsim.kubernetes.kubeconfig import add_cluster, remove_cluster
@@ -272,13 +273,38 @@ def test_kubeconfig_files_keep_what_is_of_others(tmp_path: Path) -> None:
     assert (found["current-context"], found["preferences"]) == ("kwok-a", {"colors": True})
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     remove_cluster(file, "kwok-a")
-    assert yaml.safe_load(file.read_text()) == theirs | {"preferences": {"colors": True}, "current-context": ""}
+    assert yaml.safe_load(file.read_text()) == theirs | {"preferences": {"colors": True}}
     remove_cluster(file, "prod")
     assert not file.exists()
     remove_cluster(file, "prod")
     file.write_text("clusters: [nameless]")
     with pytest.raises(ConfigError, match="a list of named clusters"):
         add_cluster(file, tmp_path / "own")
+
+
+def test_the_context_before_is_current_again(tmp_path: Path) -> None:
+    def config(name: str) -> dict[str, Any]:
+        entries = {kind: [{"name": name, kind[:-1]: {}}] for kind in ("clusters", "contexts", "users")}
+        return {"apiVersion": "v1", "kind": "Config", "current-context": name, **entries}
+
+    def current() -> str:
+        return str(yaml.safe_load(file.read_text())["current-context"])
+
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(config("prod")))
+    for name in ("kwok-a", "kwok-b"):
+        (tmp_path / name).write_text(yaml.safe_dump(config(name)))
+    # A cluster that is added again, as at a restart, is not the one before itself.
+    for name in ("kwok-a", "kwok-b", "kwok-b"):
+        add_cluster(file, tmp_path / name)
+    for name, left in (("kwok-a", "kwok-b"), ("kwok-b", "prod")):
+        remove_cluster(file, name)
+        assert current() == left
+    add_cluster(file, tmp_path / "kwok-a")
+    add_cluster(file, tmp_path / "kwok-b")
+    remove_cluster(file, "prod")
+    remove_cluster(file, "kwok-b")
+    assert current() == "kwok-a"
 
 
 def test_building_needs_go(tmp_path: Path) -> None:
@@ -302,6 +328,20 @@ def test_failures_of_go_are_told(message: str, told: str, tmp_path: Path) -> Non
     assert status == 1
     assert told in said
     assert message in said
+
+
+def test_a_build_tells_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = without_programs(tmp_path, PATH=f"{tmp_path}/tools:/bin:/usr/bin")
+    (tmp_path / "tools/go").write_text("#!/bin/sh\nsleep 0.5\necho broken >&2\nexit 1\n")
+    (tmp_path / "tools/go").chmod(0o755)
+    for key in ("HDSIM_KUBE_BIN", "PATH"):
+        monkeypatch.setenv(key, env[key])
+    monkeypatch.setattr(binaries, "_PROGRESS", 0.1)
+    said: list[str] = []
+    with pytest.raises(BackendError, match="etcd v"):
+        binaries.build(said.append)
+    assert said[1].startswith("[1/")
+    assert said[2] == "      0 s so far"
 
 
 @kube

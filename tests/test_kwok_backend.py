@@ -21,6 +21,7 @@ from hdsim.agents.kube_scheduler import KubeScheduler
 from hdsim.agents.mcts import Mcts
 from hdsim.agents.rollout import Rollout
 from hdsim.backends.kwok.backend import Kwok
+from hdsim.backends.kwok.wall import Wall
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.cache import Cache
@@ -619,6 +620,19 @@ def test_a_waiting_pod_that_gets_a_toleration_is_decided_on_anew(cluster: Cluste
     assert outcome[0][1]["pods_bound"] == 1
 
 
+def test_a_pod_with_gates_waits_until_they_are_removed(cluster: Cluster, tmp_path: Path) -> None:
+    """Source: Kubernetes, "Pod Scheduling Readiness"."""
+    create(cluster, node("a"), pod("gated", schedulingGates=[{"name": "example.com/quota"}]), pod("free"))
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        wait_for(lambda: "free" in check(cluster), "the pod without gates")
+        assert "gated" not in check(cluster)
+        path = f"/api/v1/namespaces/{cluster.namespace}/pods/gated"
+        cluster.api("PATCH", path, {"spec": {"schedulingGates": None}}, "merge-patch+json")
+        wait_for(lambda: "gated" in check(cluster), "the pod that had gates")
+    assert outcome[0][1]["pods_bound"] == 2
+    assert events(cluster, "FailedScheduling") == {}
+
+
 def test_pods_stay_away_from_those_whose_anti_affinity_is_against_them(cluster: Cluster, tmp_path: Path) -> None:
     """Source: Kubernetes, "Inter-pod affinity and anti-affinity": it holds for pods that come later as well."""
     selector = {
@@ -643,6 +657,45 @@ def test_pods_stay_away_from_those_whose_anti_affinity_is_against_them(cluster: 
         f"the podAntiAffinity of {cluster.namespace}/first is against it"
         in events(cluster, "FailedScheduling")["near"][0]
     )
+
+
+def test_deleted_pods_are_forgotten(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler runs for months; all that stays of a deleted pod is its row of pods.csv."""
+    sessions: list[Wall] = []
+    start = Wall.start
+    monkeypatch.setattr(Wall, "start", lambda session: (sessions.append(session), start(session)))
+    gang = {"scheduling.x-k8s.io/pod-group": "g"}
+    members = [pod(f"gang-{i}", duration=0.2, notes={"hdsim.io/pod-group-size": "2"}) for i in range(2)]
+    for each in members:
+        each["metadata"]["labels"] = gang
+    taint = {"key": "reserved", "value": "yes", "effect": "NoSchedule"}
+    create(cluster, node("a"), node("b", taints=[taint]), *members, pod("ended", duration=0.2), pod("stays"))
+    create(cluster, pod("large", "9"), pod("killed", "500m"), pod("asks", "4", nodeSelector={"disk": "none"}))
+    pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    with running(cluster, tmp_path, stop_when_idle=8.0) as outcome:
+        wait_for(lambda: {"gang-0", "gang-1", "ended", "stays", "killed"} <= check(cluster).keys(), "the pods")
+        wait_for(lambda: {"large", "asks"} <= events(cluster, "FailedScheduling").keys(), "those that fit nowhere")
+        jobs = sessions[0].jobs
+        # A pod that is decided on anew, as node b has another label, has two jobs one after the other.
+        cluster.api("PATCH", "/api/v1/nodes/b", {"metadata": {"labels": {"disk": "none"}}}, "merge-patch+json")
+        wait_for(
+            lambda: sum(each["status"]["phase"] == "Succeeded" for each in cluster.pods()) == 3, "the ends of three"
+        )
+        for name in ("gang-0", "gang-1", "ended", "large", "killed", "asks"):
+            cluster.api("DELETE", f"{pods}/{name}?gracePeriodSeconds=0")
+        wait_for(lambda: len(jobs.members) == 1, "the deletions")
+        assert [each.pod.name for each in jobs.members.values()] == ["stays"]
+        assert [[each.pod.name for each in known] for known in jobs.of_job.values()] == [["stays"]]
+        assert (jobs._refused, jobs._repelled, jobs.gangs._bound) == ({}, [], {})
+        create(cluster, pod("later"))
+        wait_for(lambda: "later" in check(cluster), "a pod after them")
+    result, facts = outcome[0]
+    assert (facts["pods"], facts["pods_bound"]) == (8, 6)
+    found = rows(tmp_path / "pods.csv")
+    assert found.keys() == {"gang-0", "gang-1", "ended", "stays", "large", "killed", "asks", "later"}
+    assert all(found[name]["node"] == "a" and found[name]["finished"] for name in ("gang-0", "ended", "killed"))
+    assert found["large"]["node"] == ""
+    assert len(result.state) >= 7
 
 
 def test_a_leader_that_loses_its_lease_binds_no_more(cluster: Cluster, tmp_path: Path) -> None:
@@ -687,6 +740,23 @@ def test_a_trace_by_the_wall_clock(cluster: Cluster, tmp_path: Path) -> None:
     create(cluster, pod(taken, scheduler="another"))
     with pytest.raises(BackendError, match=f"pod {cluster.namespace}/{taken} is there already"):
         make(cluster).run(platform, jobs, GREEDY, tmp_path / "taken")
+
+
+def test_a_time_scale_that_makes_pods_late_is_told(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 50 ms of the wall clock.
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 0], runtime=10, requested_cores=1)
+    create(cluster, node("a"))
+    backend = make(cluster, time_scale=200.0)
+    result, _ = backend.run(backend.read_platform(), jobs, GREEDY, tmp_path)
+    assert (result.finish_time > 10.5).all()
+    (told,) = [each.message for each in caplog.records if "backend.time_scale" in each.message]
+    share = re.fullmatch(r"from decision to end pods took (\d+) % longer than their run times, .*", told)
+    assert share is not None
+    with (tmp_path / "pods.csv").open(newline="") as file:
+        held = [float(row["finished"]) - float(row["decided"]) for row in csv.DictReader(file)]
+    assert int(share[1]) == pytest.approx(100 * (sum(held) / 20 - 1), abs=1)
 
 
 def test_metrics_and_health(cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -19,9 +20,11 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from aiohttp import ClientTimeout
 from kube import Api, Cluster, fake_node, wait_for
 
 from hdsim.errors import BackendError, ConfigError
+from hdsim.kubernetes.connection import Connection
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ROOT / "deploy/kubernetes"
@@ -309,6 +312,23 @@ class Silent:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
+
+
+def test_the_time_out_holds_while_a_connection_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # aiohttp has a limit of its own for a connection and its TLS, 30 s, shortened here.
+    monkeypatch.setattr("aiohttp.client.DEFAULT_TIMEOUT", ClientTimeout(total=None, sock_connect=0.1))
+    with Silent() as server:
+        entry = {"server": server.replace("http:", "https:"), "insecure-skip-tls-verify": True}
+        config = {"clusters": [{"name": "c", "cluster": entry}], "users": [{"name": "u", "user": {"token": "t"}}]}
+        config |= {"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}
+        (tmp_path / "config").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **config}))
+        told = pytest.raises(BackendError, match="list nodes: no answer within 1 s")
+        with Connection(tmp_path / "config", timeout=1.0) as connection, told:
+            begin = time.monotonic()
+            try:
+                connection.get("/api/v1/nodes")
+            finally:
+                assert time.monotonic() - begin >= 1.0
 
 
 def test_credentials_appear_nowhere(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ BAD = [
         GOOD.replace("4 60", "1e17 60"),
         "field 8 (requested processors): expected a whole number (-1 = unknown), got '1e17'",
     ),
+    (GOOD.replace(" 10 ", " größe "), "field 4 (run time): expected a finite number (-1 = unknown), got 'größe'"),
     ("<html>", "expected 18 fields, got 1"),
 ]
 
@@ -141,7 +142,7 @@ def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
     errors = validate_workload(path)
     assert [str(error) for error in errors] == [
         *(f"{path}:{n}: {message}" for n, (_, message) in enumerate(BAD, 1)),
-        f"{path}:9: field 4 (run time): expected at least 0 s, got -3",
+        f"{path}:{len(BAD) + 1}: field 4 (run time): expected at least 0 s, got -3",
     ]
 
 

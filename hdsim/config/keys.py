@@ -271,9 +271,15 @@ def _check_value(key: str, value: Any, rule: Rule | Mapping[str, Any], faults: l
     )
 
 
+#: Settings by their names in the earlier schedulers of docs/from_kube_schedulers.md, where `nearest` finds another one.
+_EARLIER = {"init_epsi": "start_e", "hidden_layers": "kernel"}
+
+
 def unknown_key(key: str, allowed: Sequence[str] | Mapping[str, Any]) -> ConfigError:
     """Returns the error for a key that is none of the allowed ones."""
     parent, _, name = key.rpartition(".")
     if not allowed:
         return ConfigError(f"unknown key; {parent} takes a value and has no keys", where=key)
-    return ConfigError(f"unknown key{nearest(name, allowed)}; allowed: {', '.join(allowed)}", where=key)
+    meant = _EARLIER.get(name, name)
+    close = nearest(meant if meant in allowed else name, allowed)
+    return ConfigError(f"unknown key{close}; allowed: {', '.join(allowed)}", where=key)

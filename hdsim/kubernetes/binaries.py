@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from typing import Any
 from hdsim.errors import BackendError, ConfigError
 
 _KUBERNETES = "v1.36.3"
+#: Seconds between two lines with the time that the build of a program has taken so far.
+_PROGRESS = 60.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,8 @@ def build(report: Callable[[str], None]) -> Path:
         for number, program in enumerate(missing, 1):
             report(f"[{number}/{len(missing)}] {program.name} {program.version}")
             begin = time.monotonic()
-            _build(program, folder)
+            with _progress(report, begin):
+                _build(program, folder)
             size = (folder / program.name).stat().st_size / 1e6
             report(f"      {time.monotonic() - begin:.0f} s, {size:.0f} MB")
     return folder
@@ -161,6 +165,24 @@ def _exclusive(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
         for remains in folder.glob(".build-*"):
             shutil.rmtree(remains, ignore_errors=True)
         yield
+
+
+@contextlib.contextmanager
+def _progress(report: Callable[[str], None], begin: float) -> Iterator[None]:
+    """Reports from time to time the seconds since a monotonic time."""
+    done = threading.Event()
+
+    def tell() -> None:
+        while not done.wait(_PROGRESS):
+            report(f"      {time.monotonic() - begin:.0f} s so far")
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _build(program: Program, folder: Path) -> None:

@@ -13,6 +13,8 @@ from hdsim.util.files import replacing
 from hdsim.util.inputs import read_yaml
 
 _LISTS = ("clusters", "contexts", "users")
+#: Extension of a context that `add_cluster` has made: the contexts that were current before, the latest one first.
+_BEFORE = "hdsim.io/current-before"
 
 
 def default_kubeconfig() -> Path:
@@ -24,7 +26,8 @@ def default_kubeconfig() -> Path:
 def add_cluster(path: Path, source: Path | None) -> None:
     """Adds the entries of a kubeconfig file to another one, whose current context is then that of the first.
 
-    Entries of the same name are replaced. A new file can be read by its owner only.
+    Entries of the same name are replaced. The context notes which ones were current before. A new file can be read by
+    its owner only.
 
     Args:
         path: The file that is changed.
@@ -45,6 +48,10 @@ def add_cluster(path: Path, source: Path | None) -> None:
     added = _read(source)
     for key in _LISTS:
         names = [entry["name"] for entry in added[key]]
+        if key == "contexts":
+            before = [name for name in (config["current-context"], *_before(config)) if name and name not in names]
+            for entry in added[key]:
+                entry["context"]["extensions"] = [{"name": _BEFORE, "extension": {"contexts": before}}]
         config[key] = [entry for entry in config[key] if entry["name"] not in names] + added[key]
     config["current-context"] = added["current-context"]
     _write(path, config)
@@ -52,6 +59,8 @@ def add_cluster(path: Path, source: Path | None) -> None:
 
 def remove_cluster(path: Path, name: str) -> None:
     """Removes the entries of a name; a file without further ones is deleted, a missing file is left so.
+
+    If its context is the current one, that becomes the latest that was current before and is still there.
 
     Args:
         path: The file.
@@ -63,14 +72,27 @@ def remove_cluster(path: Path, name: str) -> None:
     if not path.exists():
         return
     config = _read(path)
+    before = _before(config)
     for key in _LISTS:
         config[key] = [entry for entry in config[key] if entry["name"] != name]
     if not any(config[key] for key in _LISTS):
         path.unlink()
         return
     if config["current-context"] == name:
-        config["current-context"] = ""
+        left = [entry["name"] for entry in config["contexts"]]
+        config["current-context"] = next((each for each in before if each in left), "")
     _write(path, config)
+
+
+def _before(config: dict[str, Any]) -> list[str]:
+    """Returns the contexts that were current before the current one, as far as `add_cluster` has noted them."""
+    for entry in config["contexts"]:
+        context = entry.get("context")
+        if entry["name"] == config["current-context"] and isinstance(context, dict):
+            for each in context.get("extensions") or ():
+                if each.get("name") == _BEFORE:
+                    return list(each["extension"]["contexts"])
+    return []
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _CONSTRAINTS = ("nodeSelector", "affinity", "tolerations")
 _STORAGE = "ephemeral-storage"
 _FIELDS = ("cpu", _STORAGE, "priority", *_CONSTRAINTS)
+#: Amounts that are given elsewhere, and where.
+_ELSEWHERE = {
+    "memory": "the memory of a pod is `mem` of the profile, in MB",
+    "nvidia.com/gpu": "the GPUs of a job are a field beside `kubernetes`",
+    "gpus": "the GPUs of a job are a field beside `kubernetes`",
+}
 _HIGHEST = 2**31
 
 
@@ -59,7 +65,8 @@ def read_pods(spec: Any, where: str, errors: list[WorkloadError]) -> Pods:
         return Pods()
     for key in spec:
         if key not in _FIELDS:
-            message = f"unknown key{nearest(key, _FIELDS)}; allowed: {', '.join(_FIELDS)}"
+            hint = f" ({_ELSEWHERE[key]})" if key in _ELSEWHERE else nearest(key, _FIELDS)
+            message = f"unknown key{hint}; allowed: {', '.join(_FIELDS)}"
             errors.append(WorkloadError(message, where=f"{where}.{key}"))
     priority, constraints = spec.get("priority", 0), None
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _HIGHEST:

@@ -215,7 +215,7 @@ class Kwok(Backend):
                     session.cluster.platform = with_nodes(self._platform, session.nodes.joined)
                 self.connection.call(session.sender.drain(_DRAIN))
                 if self._directory is not None:
-                    write_pods(self._directory / "pods.csv", session.members)
+                    write_pods(self._directory / "pods.csv", session.records)
                 self._facts = self._told()
         finally:
             self._resources.close()
@@ -313,19 +313,20 @@ class Kwok(Backend):
         """Returns the entries of the manifest."""
         session, calls = self._session, self.connection.calls
         assert session is not None
+        records = session.records
         for_pods = sum(number for call, number in calls.items() if call.resource in ("pods/binding", "events"))
         return {
             "name": self.name,
             "server": self.connection.server,
             "clock": self.settings.clock,
-            "pods": len(session.members),
+            "pods": len(records),
             "pods_bound": session.bindings,
             "api_calls": {str(call): number for call, number in sorted(calls.items())},
-            "api_calls_per_pod": round(for_pods / len(session.members), 3) if session.members else None,
+            "api_calls_per_pod": round(for_pods / len(records), 3) if records else None,
             "failed_starts": len(session.cluster.failed_starts),
             "new_nodes": len(session.nodes.joined),
             "overfilled_nodes": len(session.nodes.overfilled),
             "relists": sum(cache.relists for cache in session.caches),
             "lost_watches": sum(cache.reconnects for cache in session.caches),
-            **latencies(session.members, self.settings.time_scale),
+            **latencies(records, self.settings.time_scale),
         }

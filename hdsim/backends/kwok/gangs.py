@@ -73,7 +73,10 @@ class Gangs:
     def remove(self, member: Member) -> None:
         """Takes a pod away that is deleted or has ended."""
         key = _key(member.pod)
-        self._bound.get(key, set()).discard(member.pod.uid)
+        bound = self._bound.get(key, set())
+        bound.discard(member.pod.uid)
+        if not bound:
+            self._bound.pop(key, None)
         waiting = self._waiting.get(key, [])
         if member in waiting:
             waiting.remove(member)

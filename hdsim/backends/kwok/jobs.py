@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.backends.kwok.events import Notices, lacks_gpus
 from hdsim.backends.kwok.gangs import Gangs
 from hdsim.backends.kwok.members import Member, Phase
+from hdsim.backends.kwok.pods_csv import Record
 from hdsim.backends.kwok.rows import rows_of
 from hdsim.backends.kwok.sender import Binding, Outcome, Result, pause_before
 from hdsim.cluster.state import FinalState
@@ -42,10 +43,12 @@ class Jobs:
     """Pods of one scheduler as jobs of a cluster; pods of others take resources of nodes.
 
     Attributes:
-        members: All pods that were scheduled, by their uids.
-        of_job: Pods of each job.
+        members: The pods that jobs are made of, by their uids; pods of the API server until they are deleted.
+        of_job: Pods of each job, as long as one of them is there.
         gangs: Pods that wait for others.
         bindings: Number of pods that were bound.
+        asked: Seconds that the pods that have succeeded were to run.
+        late: Seconds that these have taken longer, from the decision to the end.
 
     Args:
         cluster: The cluster.
@@ -81,13 +84,20 @@ class Jobs:
         self.of_job: dict[int, list[Member]] = {}
         self.gangs = Gangs(settings.gang_timeout)
         self.bindings = 0
+        self.asked = self.late = 0.0
+        # Pods that were deleted.
+        self._gone: list[Record] = []
         self._arrived: list[list[Member]] = []
         self._found: list[Member] = []
-        # Pods that fit on no empty nodes.
-        self._refused: list[list[Member]] = []
+        # Jobs whose pods fit on no empty nodes, in order.
+        self._refused: dict[int, None] = {}
         # Pods whose anti-affinity keeps others away, by their uids, and pods that are kept away.
         self._repelling: dict[str, PodView] = {}
         self._repelled: list[Member] = []
+
+    def records(self) -> list[Record]:
+        """Returns the records of all pods that jobs were made of."""
+        return [*self._gone, *map(Record.of, self.members.values())]
 
     def on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         """Takes note of changes of pods that were seen at a time."""
@@ -165,8 +175,9 @@ class Jobs:
 
     def _wait(self, member: Member, at: float) -> None:
         """Makes a pod that waits, or its gang if it is complete, a job."""
-        pod = member.pod
+        pod, former = member.pod, member.job
         member.job = -1
+        self._forget(former)
         if pod.unsupported:
             self._notices.tell([member], f"hdsim does not know {pod.unsupported}")
         elif other := self._repels(member):
@@ -200,6 +211,11 @@ class Jobs:
         if pod.phase in ENDED and member.phase is not Phase.ENDED:
             self._leave(member, Phase.ENDED, at)
             member.succeeded = pod.phase == "Succeeded"
+            if member.succeeded and pod.duration is not None:
+                asked = pod.duration * self._time_scale
+                begin = member.bound if math.isnan(member.decided) else member.decided
+                self.asked += asked
+                self.late += at - begin - asked
         elif pod.deleted and member.phase is Phase.WAITING:
             self._leave(member, Phase.GONE, at)
         self._nodes.occupy(pod, member.requests)
@@ -213,17 +229,31 @@ class Jobs:
                 self._wait(member, at)
         elif self.cluster.state[job] == _QUEUED:
             self._break_up(job, self.of_job[job], at)
-        elif any(members is self.of_job[job] for members in self._refused):
-            self._refused = [members for members in self._refused if members is not self.of_job[job]]
+        elif job in self._refused:
+            del self._refused[job]
             for each in self.of_job[job]:
                 self._wait(each, at)
 
     def _on_deletion(self, pod: PodView, at: float) -> None:
         self._nodes.vacate(pod)
         member = self.members.get(pod.uid)
-        if member is not None and member.phase not in (Phase.ENDED, Phase.GONE):
+        if member is None:
+            return
+        if member.phase not in (Phase.ENDED, Phase.GONE):
             self._leave(member, Phase.GONE, at)
             self._settle(member.job, at)
+        if self._trace is None:
+            self._gone.append(Record.of(member))
+            del self.members[pod.uid]
+            if member in self._repelled:
+                self._repelled.remove(member)
+            self._forget(member.job)
+
+    def _forget(self, job: int) -> None:
+        """Forgets a job of the API server's pods if it has none any more."""
+        if all(each.job != job or each.pod.uid not in self.members for each in self.of_job.get(job, ())):
+            self.of_job.pop(job, None)
+            self._refused.pop(job, None)
 
     def _leave(self, member: Member, phase: Phase, at: float) -> None:
         member.phase, member.finished = phase, at
@@ -231,8 +261,8 @@ class Jobs:
 
     def on_outcome(self, outcome: Outcome, at: float) -> None:
         """Takes note of the outcome of a binding; the watch may have told it before."""
-        member = self.members[outcome.pod.uid]
-        if member.phase is not Phase.BINDING:
+        member = self.members.get(outcome.pod.uid)
+        if member is None or member.phase is not Phase.BINDING:
             return
         if outcome.result is Result.BOUND:
             self._bound(member, outcome.node, at)
@@ -258,8 +288,9 @@ class Jobs:
         """Makes jobs of the pods that have arrived, or were found bound."""
         if self._nodes.relabelled:
             self._nodes.relabelled = False
-            self._arrived += [pods for pods in self._refused if all(each.phase is Phase.WAITING for each in pods)]
-            self._refused = []
+            refused = [self.of_job[job] for job in self._refused]
+            self._arrived += [pods for pods in refused if all(each.phase is Phase.WAITING for each in pods)]
+            self._refused = {}
         cluster, now = self.cluster, self.cluster.now
         arrived, found = self._still_waiting(now), self._grouped_found()
         if not arrived and not found:
@@ -270,13 +301,17 @@ class Jobs:
         cluster.add(rows_of([*arrived, *found], now, self._time_scale))
         for job, members in enumerate([*arrived, *found], first):
             self.of_job[job] = members
+            former = {member.job for member in members}
             for member in members:
                 member.job, member.requests = job, member.pod.requests
+            for each in former:
+                self._forget(each)
             if members[0].phase is Phase.WAITING:
                 self._submit(job)
             else:
                 self._adopt(job, members)
                 self._settle(job, now)
+                self._forget(job)
 
     def _still_waiting(self, now: float) -> list[list[Member]]:
         """Takes the pods that have arrived; a gang of which one is bound or deleted since then waits again."""
@@ -309,7 +344,7 @@ class Jobs:
         if lacks_gpus(members, cluster) or not cluster.cores.feasible(job):
             cluster.refuse(job)
             if self._trace is None:
-                self._refused.append(members)
+                self._refused[job] = None
             self._notices.tell(members, self._notices.reason(job, members, ever=True))
         else:
             cluster.submit(job)
@@ -324,9 +359,10 @@ class Jobs:
 
     def _settle(self, job: int, at: float) -> None:
         """Brings the state of a job up to that of its pods."""
-        if job < 0:
+        members = self.of_job.get(job)
+        if members is None:
             return
-        cluster, members = self.cluster, self.of_job[job]
+        cluster = self.cluster
         phases = {member.phase for member in members}
         state = cluster.state[job]
         if state == _STARTING and Phase.BINDING not in phases:

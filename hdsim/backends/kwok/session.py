@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hdsim.backends.kwok.members import Member
     from hdsim.backends.kwok.nodes import Nodes
+    from hdsim.backends.kwok.pods_csv import Record
     from hdsim.backends.kwok.sender import Sender
     from hdsim.cluster.state import Cluster
     from hdsim.errors import BackendError
@@ -42,8 +42,8 @@ class Session(ABC):
 
     @property
     @abstractmethod
-    def members(self) -> Collection[Member]:
-        """The pods of all jobs that have arrived."""
+    def records(self) -> Sequence[Record]:
+        """The pods that have arrived, in no order."""
 
     @property
     @abstractmethod

@@ -17,6 +17,7 @@ import orjson
 from hdsim.backends.kwok.events import Notices
 from hdsim.backends.kwok.members import Member, Phase
 from hdsim.backends.kwok.nodes import Nodes
+from hdsim.backends.kwok.pods_csv import Record
 from hdsim.backends.kwok.sender import Binding, Outcome, Result, Sender
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import Trace
@@ -89,8 +90,13 @@ class Virtual(Session):
 
     @property
     def members(self) -> list[Member]:
-        """See :meth:`Session.members`."""
+        """The pods of all jobs that have arrived."""
         return [member for members in self._of_job.values() for member in members]
+
+    @property
+    def records(self) -> list[Record]:
+        """See :meth:`Session.records`."""
+        return [Record.of(member) for member in self.members]
 
     def start(self) -> None:
         """Reads nodes, which must be those of Kwok, and pods: those of others take resources.

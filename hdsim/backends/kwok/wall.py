@@ -8,12 +8,12 @@ import math
 import queue
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.events import Notices
 from hdsim.backends.kwok.jobs import Jobs
-from hdsim.backends.kwok.members import Member, Phase
+from hdsim.backends.kwok.members import Phase
 from hdsim.backends.kwok.nodes import Nodes
 from hdsim.backends.kwok.sender import Binding, Outcome, Request, Sender, pause_before
 from hdsim.backends.kwok.session import Session
@@ -26,6 +26,7 @@ from hdsim.kubernetes.permissions import denied
 from hdsim.simulation.terminal import received_signals
 
 if TYPE_CHECKING:
+    from hdsim.backends.kwok.pods_csv import Record
     from hdsim.backends.kwok.settings import Settings
     from hdsim.kubernetes.connection import Connection
     from hdsim.simulation.setup import Setup
@@ -38,6 +39,8 @@ News = tuple[Callable[[Any, float], None], Any, float]
 _WAIT = 0.2
 #: Shortest time between two looks at the news in seconds, so that under load a look finds several.
 _PACE = 0.01
+#: Share of their run times by which pods of a trace may hold their nodes too long without a warning.
+_LATE = 0.05
 #: Seconds without news after which pods that fit nowhere get an event.
 _QUIET = 1.0
 
@@ -120,9 +123,9 @@ class Wall(Session):
         self._connection.call(self._pods_cache.start())
 
     @property
-    def members(self) -> Collection[Member]:
-        """See :meth:`Session.members`."""
-        return self.jobs.members.values()
+    def records(self) -> list[Record]:
+        """See :meth:`Session.records`."""
+        return self.jobs.records()
 
     @property
     def bindings(self) -> int:
@@ -266,6 +269,13 @@ class Wall(Session):
 
     def end(self) -> None:
         """Waits after a signal for the outcomes of all bindings; an open-ended run ends by SIGTERM in order."""
+        late, asked = self.jobs.late, self.jobs.asked
+        if self._trace is not None and late > _LATE * asked:
+            log.warning(
+                "from decision to end pods took %.0f %% longer than their run times, as the API server and Kwok need "
+                "time as well: the schedule is later than in simulation; a smaller backend.time_scale reduces it",
+                100 * late / asked,
+            )
         if not self._stop:
             return
         self._connection.soon(self.sender.stop, "the run ends")
