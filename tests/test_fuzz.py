@@ -135,7 +135,7 @@ def test_damaged_run_directories(hdsim: Run, finished: Path) -> None:
         ("jobs.csv", b'a,"' + b"x" * 200_000, "expected CSV: field larger than field limit"),
         ("job_details.csv", "".join(rows[:-1]).encode(), "expected the jobs of jobs.csv, in the same order"),
         ("jobs.csv", jobs.replace(",10.000000,", ",,", 1).encode(), "the other times of a job that has started"),
-        ("job_details.csv", b"job_id,nodes\n", "expected the jobs of jobs.csv"),
+        ("job_details.csv", b"job_id,nodes\n", "expected the columns job_id,supersteps,"),
         (
             "manifest.json",
             b'{"status": "finished", "config": {}, "inputs": [{"kind": 3}]}',
