@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.launch import stoppable
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, HdsimError
 from hdsim.runs.command import Command, execute
 from hdsim.util.files import shown
 
@@ -64,7 +64,7 @@ def _repeat_all(
         click.echo(f"{name}\n")
         try:
             differing += _repeat(run, target / name, places, accept_changes)
-        except ConfigError as error:
+        except HdsimError as error:
             click.echo(f"hdsim: error: {error}", err=True)
             refused += 1
         click.echo()
@@ -79,7 +79,7 @@ def _repeat(directory: Path, output: Path, places: Mapping[str, Path], accept_ch
     """Repeats a run and prints whether its results are the same; returns whether they differ.
 
     Raises:
-        HdsimError: The run cannot be repeated.
+        HdsimError: The run cannot be repeated, or fails.
     """
     from hdsim.results.run_directory.manifest import changed_software
     from hdsim.runs.rerun import Original
