@@ -134,10 +134,17 @@ def require(holds: object, invariant: str) -> None:
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """Returns ``" (did you mean 'x'?)"`` for the closest allowed name, or an empty string."""
-    lower = {each.lower(): each for each in allowed}
-    close = difflib.get_close_matches(str(name).lower(), list(lower), n=1, cutoff=0.5)
-    return f" (did you mean '{lower[close[0]]}'?)" if close else ""
+    """Returns ``" (did you mean 'x'?)"`` for the closest allowed name, or an empty string.
+
+    Case decides between names that are the same otherwise, such as Gbps and GBps.
+    """
+    text, names = str(name), list(allowed)
+    close = difflib.get_close_matches(text.lower(), [each.lower() for each in names], n=1, cutoff=0.5)
+    if not close:
+        return ""
+    same = [each for each in names if each.lower() == close[0]]
+    best = max(same, key=lambda each: difflib.SequenceMatcher(None, text, each).ratio())
+    return f" (did you mean '{best}'?)"
 
 
 def not_one_of(value: object, allowed: Iterable[str]) -> str:
