@@ -37,6 +37,9 @@ class WaitingJobs(dict[int, None]):
         """Iterates over the jobs that are queued when the loop begins."""
         return iter(list(super().__iter__()))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> WaitingJobs:
+        return WaitingJobs(dict.fromkeys(super().__iter__()))
+
     def __repr__(self) -> str:
         return str(list(self))
 
