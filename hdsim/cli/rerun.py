@@ -41,12 +41,11 @@ def rerun(directory: Path, output: Path | None, moved: Sequence[str], accept_cha
     """  # noqa: D301 - click reads the backspace character
     from hdsim.results.run_directory.manifest import MANIFEST
 
-    places = dict(map(_moved, moved))
+    places, output = dict(map(_moved, moved)), output or _beside(directory)
     runs = [] if (directory / MANIFEST).exists() else sorted(directory.glob(f"*/**/{MANIFEST}"))
     if runs:
-        target = output or directory.absolute().with_name(f"{directory.absolute().name}-rerun")
-        _repeat_all(directory, [path.parent for path in runs], target, places, accept_changes)
-    elif _repeat(directory, output or _beside(directory), places, accept_changes):
+        _repeat_all(directory, [path.parent for path in runs], output, places, accept_changes)
+    elif _repeat(directory, output, places, accept_changes):
         raise click.exceptions.Exit(1)
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
-#: Values of field 11 of SWF.
-_STATES = {0: "failed", 1: "completed", 2: "partial", 3: "partial", 4: "partial", 5: "cancelled"}
 #: Heading and quantile of each statistic; the mean is between the median and the upper quartile.
 _STATISTICS = (
     ("min", 0.0),
@@ -249,6 +247,7 @@ def _summary(jobs: Workload, platform: Platform | None) -> list[str]:
     import numpy as np
 
     from hdsim.util.text import format_number, format_table
+    from hdsim.workload.swf import STATES
 
     cores = platform.n_cpu_cores if platform else jobs.cluster_cores
     machine = f"the {cores} cores of {platform.name}" if platform else f"{cores} cores"
@@ -268,7 +267,7 @@ def _summary(jobs: Workload, platform: Platform | None) -> list[str]:
         for name in ("user", "group", "queue", "partition")
         if len(known := {value for value in getattr(jobs, name).tolist() if value != -1})
     ]
-    states = Counter(_STATES.get(state, str(state)) for state in jobs.status.tolist() if state != -1)
+    states = Counter(STATES.get(state, str(state)) for state in jobs.status.tolist() if state != -1)
     return [
         str(jobs.source),
         f"{len(jobs)} jobs submitted over {days:.2f} days, {len(jobs.dropped)} dropped",

@@ -31,23 +31,10 @@ __all__ = ["UNFINISHED", "Cluster", "FailedStart", "FinalState", "JobView", "com
 
 #: Attributes and methods for schedulers.
 _FOR_AGENTS = (
-    *(
-        "platform",
-        "workload",
-        "now",
-        "queue",
-        "running",
-        "starting",
-        "held",
-        "down",
-        "state",
-        "size",
-        "requests",
-        "rng",
-    ),
+    *("platform", "workload", "now", "queue", "running", "starting", "held", "down", "state", "size", "requests"),
+    *("rng", "n_idle_gpus", "expects_jobs"),
     *("submitted", "ended", "rejected", "withdrawn", "node_changes", "failed_starts", "requested_time", "core_speed"),
     *("starting_time", "finish_time", "can_kill", "can_resize", "can_set_speed", "has_core_ids", "n_idle", "node_cpu"),
-    *("n_idle_gpus", "expects_jobs"),
     *("job", "fits", "pick", "estimate", "speed", "core_ids", "idle_ids", "expect", "fork"),
     *("start", "start_on", "reject", "kill", "resize", "resize_on", "resize_gang", "set_speed", "call_me_later"),
 )

@@ -47,6 +47,8 @@ JOB, SUBMIT, WAIT, RUN, ALLOCATED, _, USED_MEMORY, REQUESTED, REQUESTED_TIME, RE
 STATUS, USER, GROUP, EXECUTABLE, QUEUE, PARTITION = range(10, 16)
 #: Values of the status: failed; partial executions beside the line of the whole job; cancelled.
 FAILED, COMPLETED, PARTIAL, CANCELLED = 0, 1, (2, 3, 4), 5
+#: Names of these values.
+STATES = {FAILED: "failed", COMPLETED: "completed", **dict.fromkeys(PARTIAL, "partial"), CANCELLED: "cancelled"}
 
 #: Workload columns that are equal to an SWF field.
 _IDENTITIES = {
