@@ -152,8 +152,9 @@ def amounts_of(left: list[list[int]], has_gpus: bool) -> Any:
 def amounts_at(profile: nodes.NodeProfile, node: int, time: float) -> list[float]:
     """Unreserved CPU and memory of a node at a time."""
     entry = profile.first[node]
-    while profile.following[entry] >= 0 and profile.begin[profile.following[entry]] <= time:
-        entry = profile.following[entry]
+    after = profile.entries[entry]["next"]
+    while after >= 0 and profile.entries[after]["begin"] <= time:
+        entry, after = after, profile.entries[after]["next"]
     return [float(amount) for amount in profile.amount[:2, entry]]
 
 
@@ -181,6 +182,17 @@ def test_queued_jobs_are_reserved_the_earliest_room_on_the_fastest_nodes(machine
             expected = np.array(free_at(time, total, held))
             assert np.array_equal([amounts_at(profile, node, time) for node in range(NODES)], expected[:, :2])
             assert np.array_equal(profile.cores[profile.row[step]], expected[:, 0])
+
+
+def test_chunks_without_cpu_fit_on_a_node_without_free_cores() -> None:
+    requests, releases, holdings = arrays([Job(1, 1, 0, 0, 8.0, True), Job(2, 1, 1, 0, 3.0, True)], [(8.0, {0: 1})])
+    requests = requests._replace(cpu=np.array([1.0, 0.0]))
+    free, ones = np.array([[0.0], [2.0]]), np.ones(1)
+    known = nodes.NodeSpeeds(ones, ones, np.zeros(1, np.int64), True)
+    profile = nodes.with_steps(nodes.make_node_profile(free, np.ones((1, 1), np.bool_), known), 4)
+    profile = nodes.with_entries(profile, 10)
+    nodes.plan_nodes(profile, free, requests, releases, holdings, NOW)
+    assert [nodes.reserve_nodes(profile, requests, 1, 0) for _ in range(2)] == [NOW, NOW + 3]
 
 
 @given(machines())

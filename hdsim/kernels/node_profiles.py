@@ -20,11 +20,21 @@ from hdsim.kernels.profiles import (
     add_amounts,
     chunk_of,
     later,
-    room_on,
+    room_in,
 )
 
 #: Sets of bounds on starts, by kind of chunks, and bounds of each set.
-_SETS, _BOUNDS = 64, 4
+_SETS, _BOUNDS = 64, 16
+#: Steps whose cores are looked at before the room on each node.
+_LOOK = 8
+#: Entries of a node that a reservation may need: its begin and its end.
+_ENTRIES = 2
+#: An entry: its begin in seconds, its node, the next entry of the node and that of the same step (-1 for none), and the
+#: unreserved cores, rounded up.
+ENTRY = np.dtype([("begin", "f8"), ("node", "i4"), ("next", "i4"), ("beside", "i4"), ("cores", "i4")])
+#: A bound on starts: the kind of chunks of the job that it was found for (-1 for none), their number, the requested
+#: time in seconds, the time in seconds before which there is no start, and whether the former holds at any speed.
+BOUND = np.dtype([("kind", "i8"), ("number", "i8"), ("time", "f8"), ("start", "f8"), ("fixed", "?")], align=True)
 #: Bounds on starts at present, at the highest speeds of the nodes, and on reserved starts, at the lowest.
 _NOW, _AHEAD = 0, 1
 _INT32 = np.iinfo(np.int32).max
@@ -46,26 +56,22 @@ class NodeSpeeds(NamedTuple):
     descending: bool
 
 
-class StartBounds(NamedTuple):
-    """Bounds on the starts of like jobs while a profile only loses room.
-
-    A job with as many chunks of a kind as another, or more, for a time as long, or longer, starts no earlier.
+class Demand(NamedTuple):
+    """The demand of a job.
 
     Attributes:
-        kind: (2, sets, bounds) kinds of chunks, -1 for none.
-        number: (2, sets, bounds) numbers of chunks.
-        time: (2, sets, bounds) requested times in seconds.
-        fixed: (2, sets, bounds) whether these hold at any speed.
-        start: (2, sets, bounds) time in seconds before which there is no start.
-        oldest: (2, sets) place of the bound that the next one replaces.
+        chunk: Its chunks.
+        time: Requested time in seconds.
+        fixed: The time holds at any speed.
+        speed: (N,) speed of each node.
+        shortest: Shortest duration in seconds.
     """
 
-    kind: Ints
-    number: Ints
-    time: Floats
-    fixed: Bools
-    start: Floats
-    oldest: Ints
+    chunk: Chunk
+    time: float
+    fixed: bool
+    speed: Floats
+    shortest: float
 
 
 class NodeProfile(NamedTuple):
@@ -80,17 +86,20 @@ class NodeProfile(NamedTuple):
         idle: (S,) upper bound of the unreserved CPU of all nodes together, in cores.
         row: (S,) row of `cores` of each step, then the rows that are not in use.
         cores: (S, N) unreserved cores of each node, rounded up.
-        begin: (E,) begin of each entry in seconds.
-        following: (E,) next entry of the same node, -1 for none.
+        changed: (S,) latest entry that begins with the step of each row, -1 for none. Those of the first step are not
+            looked at.
+        entries: (E,) entries; see `ENTRY`.
         amount: (R, E) unreserved amounts.
         first: (N,) first entry of each node.
+        found: (N,) entry of each node that was looked for last, or an earlier one.
         allowed: (M, N) nodes in service that constraints allow.
         speeds: Speeds of the nodes.
-        bounds: Bounds on starts.
-        least: (R, N) space for the least amounts during some time.
-        room: (N,) space for the chunks that fit on each node.
+        bounds: (2, sets, bounds) bounds on starts; see `BOUND`.
+        oldest: (2, sets) place of the bound that the next one replaces.
+        room: (N,) space for the chunks that fit on each node, or more.
         nodes: (N,) space for the nodes of a job.
         taken: (N,) space for its chunks on each of them.
+        shortest: (N,) space for its shortest duration in seconds if a node is one of them.
         length: (2,) numbers of steps and of entries.
     """
 
@@ -98,17 +107,19 @@ class NodeProfile(NamedTuple):
     idle: Floats
     row: Ints
     cores: NDArray[np.int32]
-    begin: Floats
-    following: Ints
+    changed: Ints
+    entries: NDArray[np.void]
     amount: Floats
     first: Ints
+    found: Ints
     allowed: Bools
     speeds: NodeSpeeds
-    bounds: StartBounds
-    least: Floats
-    room: Ints
+    bounds: NDArray[np.void]
+    oldest: Ints
+    room: NDArray[np.int32]
     nodes: Ints
     taken: Ints
+    shortest: Floats
     length: Ints
 
 
@@ -120,14 +131,14 @@ def make_node_profile(free: Floats, allowed: Bools, speeds: NodeSpeeds) -> NodeP
         allowed: (M, N) nodes in service that constraints allow.
         speeds: Speeds of the nodes.
     """
-    n, sets = free.shape[1], (2, _SETS, _BOUNDS)
-    times, entries = np.zeros((3, 0)), np.zeros((2, 0), np.int64)
-    (kind, number), (time, start) = np.zeros((2, *sets), np.int64), np.zeros((2, *sets))
-    bounds = StartBounds(kind, number, time, np.zeros(sets, np.bool_), start, np.zeros(sets[:2], np.int64))
-    amounts, ints = np.zeros((len(free), 0)), np.zeros((4, n), np.int64)
-    space = np.zeros(free.shape), *ints[1:], np.zeros(2, np.int64)
-    steps = times[0], times[1], entries[0], np.zeros((0, n), np.int32)
-    return NodeProfile(*steps, times[2], entries[1], amounts, ints[0], allowed, speeds, bounds, *space)
+    n = free.shape[1]
+    times, rows, first = np.zeros((2, 0)), np.zeros((2, 0), np.int64), np.zeros((2, n), np.int64)
+    steps = times[0], times[1], rows[0], np.zeros((0, n), np.int32), rows[1]
+    entries = np.zeros(0, ENTRY), np.zeros((len(free), 0), order="F"), first[0], first[1]
+    bounds = np.zeros((2, _SETS, _BOUNDS), BOUND), np.zeros((2, _SETS), np.int64)
+    (nodes, taken), length = np.zeros((2, n), np.int64), np.zeros(2, np.int64)
+    room, shortest = np.zeros(n, np.int32), np.zeros(n)
+    return NodeProfile(*steps, *entries, allowed, speeds, *bounds, room, nodes, taken, shortest, length)
 
 
 def with_steps(profile: NodeProfile, size: int) -> NodeProfile:
@@ -138,25 +149,22 @@ def with_steps(profile: NodeProfile, size: int) -> NodeProfile:
     size = 2 * size
     row, cores = np.arange(size), np.zeros((size, n), np.int32)
     row[:old], cores[:old] = profile.row, profile.cores
-    times, idle = np.resize(profile.times, size), np.resize(profile.idle, size)
-    return profile._replace(times=times, idle=idle, row=row, cores=cores)
+    times, idle, changed = (
+        np.resize(profile.times, size),
+        np.resize(profile.idle, size),
+        np.resize(profile.changed, size),
+    )
+    return profile._replace(times=times, idle=idle, row=row, cores=cores, changed=changed)
 
 
 def with_entries(profile: NodeProfile, more: int) -> NodeProfile:
     """Returns a profile, moved to larger arrays if there is no space for `more` entries and those of one job."""
-    old, needed = len(profile.begin), int(profile.length[1]) + more + entries_of_job(profile)
+    old, needed = len(profile.entries), int(profile.length[1]) + more + _ENTRIES * len(profile.first)
     if needed <= old:
         return profile
-    amount = np.zeros((len(profile.amount), 2 * needed))
+    amount = np.zeros((len(profile.amount), 2 * needed), order="F")
     amount[:, :old] = profile.amount
-    begin, following = np.resize(profile.begin, 2 * needed), np.resize(profile.following, 2 * needed)
-    return profile._replace(begin=begin, following=following, amount=amount)
-
-
-@lean_kernel
-def entries_of_job(profile: NodeProfile) -> int:
-    """Returns the number of entries that a reservation may need: its begin and its end on each node."""
-    return 2 * len(profile.first)
+    return profile._replace(entries=np.resize(profile.entries, 2 * needed), amount=amount)
 
 
 @lean_kernel
@@ -174,28 +182,31 @@ def plan_nodes(
         now: Present time in seconds.
     """
     last = profile.nodes  # latest entry of each node
-    profile.bounds.kind[:] = -1
+    for kinds in profile.bounds:
+        for bounds in kinds:
+            for bound in bounds:
+                bound["kind"] = -1
     for i in range(len(profile.row)):
         profile.row[i] = i
     profile.times[0], profile.idle[0] = now, 0.0
     profile.length[0], profile.length[1] = 1, free.shape[1]
     for node in range(free.shape[1]):
-        profile.first[node] = last[node] = node
-        profile.begin[node], profile.following[node] = now, -1
+        profile.first[node] = profile.found[node] = last[node] = node
+        profile.entries[node]["node"], profile.entries[node]["begin"], profile.entries[node]["next"] = node, now, -1
         for i in range(len(free)):
             profile.amount[i, node] = free[i, node]
         profile.idle[0] += max(free[0, node], 0.0)
-        profile.cores[0, node] = _whole_cores(profile, node)
+        profile.cores[0, node] = _count_cores(profile, node)
     for i in range(releases.length[0]):
         time = later(releases.end[i], now)
         step, job = _split(profile, time), releases.job[i]
         chunk = chunk_of(jobs, job)
         for place in range(holdings.first[job], holdings.last[job]):
             node, cores = holdings.node[place], holdings.cores[place]
-            last[node] = _entry(profile, last[node], time)
+            last[node] = _entry(profile, last[node], step)
             add_amounts(profile.amount, chunk, last[node], cores)
             profile.idle[step] += cores * chunk.cpu
-            profile.cores[profile.row[step], node] = _whole_cores(profile, last[node])
+            profile.cores[profile.row[step], node] = _count_cores(profile, last[node])
 
 
 @lean_kernel
@@ -211,35 +222,53 @@ def forward_nodes(profile: NodeProfile, now: float) -> None:
     profile.times[0] = now
     for node in range(len(profile.first)):
         profile.first[node] = _entry_during(profile, node, now)
-        profile.begin[profile.first[node]] = now
+        profile.entries[profile.first[node]]["begin"] = now
 
 
 @part_of_kernel
-def _whole_cores(profile: NodeProfile, entry: int) -> int:
-    """Returns the unreserved cores of an entry, rounded up."""
-    return int(min(max(np.ceil(profile.amount[0, entry]), 0.0), _INT32))
+def _count_cores(profile: NodeProfile, entry: int) -> int:
+    """Counts the unreserved cores of an entry after a change of its amounts, rounded up."""
+    cores = int(min(max(np.ceil(profile.amount[0, entry]), 0.0), _INT32))
+    profile.entries[entry]["cores"] = cores
+    return cores
 
 
 @part_of_kernel
 def _entry_during(profile: NodeProfile, node: int, time: float) -> int:
     """Returns the entry of a node at a time."""
-    entry = profile.first[node]
-    after = profile.following[entry]
-    while after >= 0 and profile.begin[after] <= time:
+    entry = profile.found[node]  # mostly the times that are asked for ascend
+    if profile.entries[entry]["begin"] > time:
+        entry = profile.first[node]
+    profile.found[node] = _entry_at(profile, entry, time)
+    return profile.found[node]
+
+
+@part_of_kernel
+def _entry_at(profile: NodeProfile, entry: int, time: float) -> int:
+    """Returns the entry of the same node at a time, not before that of `entry`."""
+    after = profile.entries[entry]["next"]
+    while after >= 0 and profile.entries[after]["begin"] <= time:
         entry = after
-        after = profile.following[entry]
+        after = profile.entries[entry]["next"]
     return entry
 
 
 @part_of_kernel
-def _entry(profile: NodeProfile, entry: int, time: float) -> int:
-    """Returns the entry that begins at a time during `entry`; it is created if it does not exist."""
-    if profile.begin[entry] == time:
+def _entry(profile: NodeProfile, entry: int, step: int) -> int:
+    """Returns the entry that begins with a step during `entry`; it is created if it does not exist."""
+    time, row = profile.times[step], profile.row[step]
+    if profile.entries[entry]["begin"] == time:
         return entry
     new = profile.length[1]
     profile.length[1] = new + 1
-    profile.begin[new], profile.following[new] = time, profile.following[entry]
-    profile.following[entry] = new
+    profile.entries[new]["node"], profile.entries[new]["beside"], profile.changed[row] = (
+        profile.entries[entry]["node"],
+        profile.changed[row],
+        new,
+    )
+    profile.entries[new]["begin"], profile.entries[new]["next"] = time, profile.entries[entry]["next"]
+    profile.entries[new]["cores"] = profile.entries[entry]["cores"]
+    profile.entries[entry]["next"] = new
     for i in range(len(profile.amount)):
         profile.amount[i, new] = profile.amount[i, entry]
     return new
@@ -254,6 +283,7 @@ def _split(profile: NodeProfile, time: float) -> int:
         step -= 1
     if step == count or times[step] > time:
         new = row[count]
+        profile.changed[new] = -1
         for i in range(count, step, -1):
             times[i], idle[i], row[i] = times[i - 1], idle[i - 1], row[i - 1]
         times[step], idle[step], row[step] = time, idle[step - 1], new
@@ -264,21 +294,23 @@ def _split(profile: NodeProfile, time: float) -> int:
 
 
 @part_of_kernel
-def _room(profile: NodeProfile, chunk: Chunk, node: int, start: float, end: float) -> int:
-    """Counts the chunks of a job that fit on a node from one time to another.
+def _room(profile: NodeProfile, chunk: Chunk, node: int, entry: int, end: float) -> int:
+    """Counts the chunks of a job that fit on a node from an entry to a time."""
+    entries, amount, allowed = profile.entries, profile.amount, profile.allowed
+    room, entry = room_in(amount, entry, allowed, chunk, node), entries[entry]["next"]
+    while room > 0 and entry >= 0 and entries[entry]["begin"] < end:
+        room, entry = min(room, room_in(amount, entry, allowed, chunk, node)), entries[entry]["next"]
+    return int(max(min(room, _INT32), 0))
 
-    Their least number is that for the least amounts: it never decreases with an amount.
-    """
-    least, amount = profile.least, profile.amount
-    entry = _entry_during(profile, node, start)
-    for i in range(len(amount)):
-        least[i, node] = amount[i, entry]
-    entry = profile.following[entry]
-    while entry >= 0 and profile.begin[entry] < end:
-        for i in range(len(amount)):
-            least[i, node] = min(least[i, node], amount[i, entry])
-        entry = profile.following[entry]
-    return int(min(room_on(least, profile.allowed, chunk, node), _INT32))
+
+@part_of_kernel
+def _least_cores(profile: NodeProfile, entry: int, end: float) -> int:
+    """Returns the least unreserved cores of a node from an entry to a time, rounded up."""
+    entries = profile.entries
+    least, entry = entries[entry]["cores"], entries[entry]["next"]
+    while least and entry >= 0 and entries[entry]["begin"] < end:
+        least, entry = min(least, entries[entry]["cores"]), entries[entry]["next"]
+    return least
 
 
 @lean_kernel
@@ -286,22 +318,22 @@ def room_until(profile: NodeProfile, chunk: Chunk, end: float) -> int:
     """Counts the chunks of a job that fit from now to a time in seconds; see :attr:`NodeProfile.room`."""
     total = 0
     for node in range(len(profile.room)):
-        profile.room[node] = _room(profile, chunk, node, profile.times[0], end)
+        profile.room[node] = _room(profile, chunk, node, _entry_during(profile, node, profile.times[0]), end)
         total += profile.room[node]
     return total
 
 
 @part_of_kernel
-def _next_start(profile: NodeProfile, chunk: Chunk, shortest: float, step: int, stop: int) -> int:
-    """Returns the first step from `step` to `stop` - 1 with enough cores for `shortest` seconds, or -1.
+def _next_start(profile: NodeProfile, demand: Demand, step: int, stop: int) -> int:
+    """Returns the first step from `step` to `stop` - 1 with enough cores for the shortest duration, or -1.
 
     Those of all nodes together are looked at, which are known at less cost than the room on each.
     """
-    times, idle, count = profile.times, profile.idle, profile.length[0]
+    times, idle, count, chunk = profile.times, profile.idle, profile.length[0], demand.chunk
     # Sums of thousandths have an error far below one.
     needed, last = chunk.number * chunk.cores * chunk.cpu - 1e-4, step
     while step < stop:
-        if last == count or (last > step and times[last] >= times[step] + shortest):
+        if last == count or (last > step and times[last] >= times[step] + demand.shortest):
             return step
         last += 1
         if idle[last - 1] < needed:
@@ -310,43 +342,129 @@ def _next_start(profile: NodeProfile, chunk: Chunk, shortest: float, step: int, 
 
 
 @part_of_kernel
-def _fit(
-    profile: NodeProfile, chunk: Chunk, time: float, fixed: bool, speed: Floats, step: int, shortest: float
-) -> tuple[int, float]:
+def _duration(demand: Demand, speed: float) -> float:
+    """Returns the duration of a job at a speed in seconds."""
+    return demand.time if demand.fixed else demand.time / speed
+
+
+@part_of_kernel
+def _most_room(profile: NodeProfile, demand: Demand, step: int) -> int:
+    """Takes upper bounds of the chunks of a job that fit on each node from a step on, and returns their sum.
+
+    They are those of the least cores during the first steps.
+    """
+    room, each, total = profile.room, _per_core(demand.chunk), 0
+    room[:] = _INT32
+    last, end = min(step + _LOOK, profile.length[0]), profile.times[step] + demand.shortest
+    for i in range(step, last):
+        if i == step or profile.times[i] < end:
+            cores = profile.cores[profile.row[i]]
+            for node in range(len(room)):
+                room[node] = cores[node] if cores[node] < room[node] else room[node]
+    for node in range(len(room)):
+        room[node] = _most_on(room[node], each)
+        total += room[node]
+    return total
+
+
+@part_of_kernel
+def _per_core(chunk: Chunk) -> float:
+    """Returns the number of chunks that fit on a core, and a little more; 0 for chunks that need no CPU."""
+    needed = chunk.cores * chunk.cpu - 1e-4
+    return 1 / needed if needed > 0 else 0.0
+
+
+@part_of_kernel
+def _most_on(cores: int, each: float) -> int:
+    """Returns an upper bound of the chunks on a number of cores, given their number on each; see `_per_core`."""
+    return int(min(cores * each, _INT32)) if each > 0 else _INT32
+
+
+@part_of_kernel
+def _fit(profile: NodeProfile, demand: Demand, step: int) -> tuple[int, float]:
     """Chooses the fastest nodes with room for a job that starts at the begin of a step.
 
     Args:
-        profile: The profile, which takes the nodes and the chunks on each.
-        chunk: The chunks.
-        time: Requested time in seconds.
-        fixed: The time holds at any speed.
-        speed: (N,) speed of each node.
+        profile: The profile, which takes the nodes and the chunks on each. It has upper bounds of the room on each node
+            for the shortest duration, and takes the room on those that are looked at.
+        demand: The demand of the job.
         step: The step.
-        shortest: Shortest duration in seconds.
 
     Returns:
         The number of nodes, 0 if the job does not fit, and its duration at the lowest of their speeds in seconds.
     """
-    nodes, taken, start, idle = profile.nodes, profile.taken, profile.times[step], profile.cores[profile.row[step]]
-    end, cores = later(start + shortest, start), chunk.cores * chunk.cpu - 1e-4
+    nodes, taken, rooms, start, number = (
+        profile.nodes,
+        profile.taken,
+        profile.room,
+        profile.times[step],
+        demand.chunk.number,
+    )
+    soonest = end = later(start + demand.shortest, start)
     while True:
-        count, slowest, left = 0, math.inf, chunk.number
+        count, slowest, fastest, left, total = 0, math.inf, 0.0, number, 0
+        for room in rooms:
+            total += room
         for node in profile.speeds.preferred:
-            if idle[node] >= cores:
-                room = _room(profile, chunk, node, start, end)
+            if rooms[node] > 0:
+                until = max(end, later(start + profile.shortest[node], start))
+                room = _room(profile, demand.chunk, node, _entry_during(profile, node, start), until)
+                total += room - rooms[node]
+                if end == soonest:
+                    rooms[node] = room
+                if total < number:
+                    return 0, 0.0
                 if room > 0:
                     nodes[count], taken[count] = node, min(room, left)
                     left -= taken[count]
                     count += 1
-                    slowest = min(slowest, speed[node])
+                    slowest, fastest = min(slowest, demand.speed[node]), max(fastest, demand.speed[node])
                     if not left:
                         break
         if left:
             return 0, 0.0
-        duration = time if fixed else time / slowest
-        if later(start + duration, start) <= end:
+        duration = _duration(demand, slowest)
+        if later(start + duration, start) <= end or (slowest == fastest and profile.speeds.descending):
             return count, duration
         end = later(start + duration, start)
+
+
+@part_of_kernel
+def _next_with_room(profile: NodeProfile, demand: Demand, step: int, stop: int) -> int:
+    """Returns the first step behind `step`, up to `stop` - 1, with enough room for the shortest duration, or -1.
+
+    The room on a node does not grow until its next entry begins: upper bounds at `step` hold up to there.
+    """
+    rooms, grown, is_grown, count, total = profile.room, profile.nodes, profile.taken, 0, 0
+    each, number, entries = _per_core(demand.chunk), demand.chunk.number, profile.entries
+    for node in range(len(rooms)):
+        total += rooms[node]
+        is_grown[node] = 0
+    while True:
+        past, step = step, _next_start(profile, demand, step + 1, stop)
+        if step < 0:
+            return -1
+        for i in range(past + 1, step + 1):
+            entry = profile.changed[profile.row[i]]
+            while entry >= 0:
+                node, room = entries[entry]["node"], _most_on(entries[entry]["cores"], each)
+                if room > rooms[node] and not is_grown[node]:
+                    grown[count], is_grown[node] = entry, 1
+                    count += 1
+                total += room - rooms[node]
+                rooms[node] = room
+                entry = entries[entry]["beside"]
+        start = profile.times[step]
+        while count and total >= number:
+            count -= 1
+            entry = grown[count]
+            node = entries[entry]["node"]
+            end = later(start + profile.shortest[node], start)
+            room = _most_on(_least_cores(profile, _entry_at(profile, entry, start), end), each)
+            total += room - rooms[node]
+            rooms[node], is_grown[node] = room, 0
+        if total >= number:
+            return step
 
 
 @lean_kernel
@@ -368,32 +486,30 @@ def hold(profile: NodeProfile, chunk: Chunk, nodes: Ints, cores: Ints, step: int
         profile.idle[i] -= chunk.number * chunk.cores * chunk.cpu
     for k in range(len(nodes)):
         node, at = nodes[k], step
-        entry = _entry(profile, _entry_during(profile, node, start), start)
-        while profile.begin[entry] < end:
-            after = profile.following[entry]
-            if after < 0 or profile.begin[after] > end:
-                after = _entry(profile, entry, end)
+        entry = _entry(profile, _entry_during(profile, node, start), step)
+        while profile.entries[entry]["begin"] < end:
+            after = profile.entries[entry]["next"]
+            if after < 0 or profile.entries[after]["begin"] > end:
+                after = _entry(profile, entry, last)
             add_amounts(profile.amount, chunk, entry, -cores[k])
-            whole = _whole_cores(profile, entry)
-            while at < last and profile.times[at] < profile.begin[after]:
-                profile.cores[profile.row[at], node] = whole
+            cores_left = _count_cores(profile, entry)
+            while at < last and profile.times[at] < profile.entries[after]["begin"]:
+                profile.cores[profile.row[at], node] = cores_left
                 at += 1
             entry = after
 
 
 @part_of_kernel
 def _bound(profile: NodeProfile, jobs: JobRequests, job: int, which: int) -> float:
-    """Returns the time in seconds before which a job has no start."""
-    bounds, kind, start = profile.bounds, jobs.kind[job], -math.inf
-    for i in range(_BOUNDS):
-        at = which, kind % _SETS, i
-        if (
-            bounds.kind[at] == kind
-            and jobs.number[job] >= bounds.number[at]
-            and jobs.time[job] >= bounds.time[at]
-            and jobs.fixed[job] == bounds.fixed[at]
-        ):
-            start = max(start, bounds.start[at])
+    """Returns the time in seconds before which a job has no start.
+
+    While a profile only loses room, a job with as many chunks of a kind as another, or more, for a time as long, or
+    longer, starts no earlier.
+    """
+    kind, number, time, fixed, start = jobs.kind[job], jobs.number[job], jobs.time[job], jobs.fixed[job], -math.inf
+    for bound in profile.bounds[which, kind % _SETS]:
+        if bound["kind"] == kind and number >= bound["number"] and time >= bound["time"] and fixed == bound["fixed"]:
+            start = max(start, bound["start"])
     return start
 
 
@@ -402,20 +518,19 @@ def _note_bound(profile: NodeProfile, jobs: JobRequests, job: int, which: int, s
     """Notes the time in seconds before which a job has no start."""
     if not profile.speeds.descending:
         return  # with other nodes left a job may take less time
-    bounds, kind, time, number = profile.bounds, jobs.kind[job], jobs.time[job], jobs.number[job]
-    row, place = kind % _SETS, -1
+    kind, number, time, fixed = jobs.kind[job], jobs.number[job], jobs.time[job], jobs.fixed[job]
+    bounds, place = profile.bounds[which, kind % _SETS], -1
     for i in range(_BOUNDS):
-        at = which, row, i
-        as_wide = bounds.kind[at] == kind and bounds.number[at] >= number
-        as_long = bounds.fixed[at] == jobs.fixed[job] and bounds.time[at] >= time
-        if as_wide and as_long and bounds.start[at] <= start:
+        bound = bounds[i]
+        as_wide = bound["kind"] == kind and bound["number"] >= number
+        as_long = bound["fixed"] == fixed and bound["time"] >= time
+        if as_wide and as_long and bound["start"] <= start:
             place = i
     if place < 0:
-        place = bounds.oldest[which, row]
-        bounds.oldest[which, row] = (place + 1) % _BOUNDS
-    at = which, row, place
-    bounds.kind[at], bounds.number[at], bounds.time[at] = kind, number, time
-    bounds.fixed[at], bounds.start[at] = jobs.fixed[job], start
+        place = profile.oldest[which, kind % _SETS]
+        profile.oldest[which, kind % _SETS] = (place + 1) % _BOUNDS
+    bound = bounds[place]
+    bound["kind"], bound["number"], bound["time"], bound["fixed"], bound["start"] = kind, number, time, fixed, start
 
 
 @lean_kernel
@@ -435,27 +550,31 @@ def _earliest(
     Returns:
         The step, the number of nodes and the duration in seconds.
     """
-    speeds, chunk, time, fixed = profile.speeds, chunk_of(jobs, job), jobs.time[job], jobs.fixed[job]
+    speeds, time, fixed = profile.speeds, jobs.time[job], jobs.fixed[job]
     shortest = time if fixed else time / speeds.fastest[speeds.preferred[0]]
-    while True:
-        step = _next_start(profile, chunk, shortest, step, stop)
-        if step < 0:
-            return -1, 0, 0.0
-        used, duration = _fit(profile, chunk, time, fixed, speed, step, shortest)
+    demand = Demand(chunk_of(jobs, job), time, fixed, speed, shortest)
+    for node in range(len(profile.shortest)):
+        profile.shortest[node] = _duration(demand, speed[node]) if speeds.descending else shortest
+    step = _next_start(profile, demand, step, stop)
+    if step >= 0 and _most_room(profile, demand, step) < demand.chunk.number:
+        step = _next_with_room(profile, demand, step, stop)
+    while step >= 0:
+        used, duration = _fit(profile, demand, step)
         if used:
             return step, used, duration
-        step += 1
+        step = _next_with_room(profile, demand, step, stop)
+    return -1, 0, 0.0
 
 
 @part_of_kernel
-def _may_start_now(profile: NodeProfile, jobs: JobRequests, job: int) -> bool:
-    """Returns whether there is room for a job now at the highest speeds."""
-    if _bound(profile, jobs, job, _NOW) > profile.times[0]:
-        return False
-    if _earliest(profile, jobs, job, profile.speeds.fastest, 0, 1)[0] == 0:
-        return True
-    _note_bound(profile, jobs, job, _NOW, profile.times[1] if profile.length[0] > 1 else math.inf)
-    return False
+def _end_from_now(profile: NodeProfile, jobs: JobRequests, job: int) -> float:
+    """Returns the end in seconds of a job that starts now at the highest speeds, negatively infinite without room."""
+    if _bound(profile, jobs, job, _NOW) <= profile.times[0]:
+        step, _, duration = _earliest(profile, jobs, job, profile.speeds.fastest, 0, 1)
+        if step == 0:
+            return later(profile.times[0] + duration, profile.times[0])
+        _note_bound(profile, jobs, job, _NOW, profile.times[1] if profile.length[0] > 1 else math.inf)
+    return -math.inf
 
 
 @lean_kernel
@@ -497,21 +616,25 @@ def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: 
     Returns:
         Place of that job or of the first one that is left out, Q if there is none.
     """
-    last = len(queued)
+    last, end = len(queued), -math.inf  # of the last job that might start now
     for place in range(first, last):
         # A job that cannot start now at the highest speeds cannot start before a job ends either: later starts need
-        # room for longer, and every reservation leaves less.
-        while last > place and not _may_start_now(profile, jobs, queued[last - 1]):
-            last -= 1
+        # room for longer, and every reservation leaves less. One that can is not impeded by reservations from its end.
+        while last > place and end == -math.inf:
+            end = _end_from_now(profile, jobs, queued[last - 1])
+            if end == -math.inf:
+                last -= 1
         if place == last:
             return place
         job = queued[place]
-        if _may_start_now(profile, jobs, job):
+        if _end_from_now(profile, jobs, job) > -math.inf:
             starts[place] = -math.inf
             return place
-        if profile.length[1] + entries_of_job(profile) > len(profile.begin):
+        if profile.length[1] + _ENTRIES * len(profile.first) > len(profile.entries):
             starts[place] = math.nan
             return place
         starts[place] = reserve_nodes(profile, jobs, job, 1)
         _note_bound(profile, jobs, job, _AHEAD, starts[place])
+        if starts[place] < end:
+            end = -math.inf
     return len(queued)

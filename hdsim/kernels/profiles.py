@@ -302,27 +302,44 @@ def capacity(free: Floats, allowed: Bools, chunk: Chunk, first: int, last: int, 
 @part_of_kernel
 def room_on(free: Floats, allowed: Bools, chunk: Chunk, node: int) -> float:
     """Counts the chunks of a job that fit on a node; see `capacity`."""
-    return _room_beside(free, allowed, chunk, chunk, node, 0)
+    return room_in(free, node, allowed, chunk, node)
+
+
+@part_of_kernel
+def room_in(free: Floats, column: int, allowed: Bools, chunk: Chunk, node: int) -> float:
+    """Counts the chunks of a job that fit into the amounts of a column, which are of a node."""
+    return _room_beside_in(free, column, allowed, chunk, chunk, node, 0)
 
 
 @part_of_kernel
 def _room_beside(free: Floats, allowed: Bools, chunk: Chunk, other: Chunk, node: int, number: int) -> float:
     """Counts the chunks of a job that fit on a node beside a number of chunks of another job; see `add_amounts`."""
+    return _room_beside_in(free, node, allowed, chunk, other, node, number)
+
+
+@part_of_kernel
+def _room_beside_in(
+    free: Floats, column: int, allowed: Bools, chunk: Chunk, other: Chunk, node: int, number: int
+) -> float:
+    """Counts the chunks of a job that fit into the amounts of a column beside chunks of another job."""
     cores = number * other.cores
-    cpu = free[0, node] - cores * other.cpu
+    cpu = free[0, column] - cores * other.cpu
     if number and (other.cpu != 1 or len(free) > 2):
         cpu = np.rint(cpu * 1000) / 1000
     # Both are thousandths: a quotient this close to an integer is one.
-    fits = np.floor(cpu / chunk.cpu + 1e-9) if chunk.cpu > 0 else _UNLIMITED
+    if chunk.cpu == 1:
+        fits = np.floor(cpu + 1e-9)
+    else:
+        fits = np.floor(cpu / chunk.cpu + 1e-9) if chunk.cpu > 0 else _UNLIMITED
     if fits > 0 and chunk.memory > 0:
-        fits = min(fits, np.floor((free[1, node] - cores * other.memory) / chunk.memory))
+        fits = min(fits, np.floor((free[1, column] - cores * other.memory) / chunk.memory))
     if len(free) > 2:
         if fits > 0 and chunk.storage > 0:
-            fits = min(fits, np.floor((free[4, node] - cores * other.storage) / chunk.storage))
+            fits = min(fits, np.floor((free[4, column] - cores * other.storage) / chunk.storage))
         fits = np.floor(fits / chunk.cores)
         if chunk.gpus > 0:
-            fits = min(fits, np.floor((free[2, node] - number * other.gpus) / chunk.gpus))
-        fits = max(min(fits, free[3, node] - number), 0.0) if allowed[chunk.place, node] else 0.0
+            fits = min(fits, np.floor((free[2, column] - number * other.gpus) / chunk.gpus))
+        fits = max(min(fits, free[3, column] - number), 0.0) if allowed[chunk.place, node] else 0.0
     return fits
 
 

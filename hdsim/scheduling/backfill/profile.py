@@ -128,7 +128,7 @@ class NodePlan:
         profile, now = self._profile, cluster.now
         end = later(now, now)
         while room_until(profile, chunk, end) >= chunk.number:
-            placement = cluster.pick(job, limit=profile.room.copy())
+            placement = cluster.pick(job, limit=profile.room.astype(np.int64))
             if placement is None:
                 return None
             duration = cluster.estimate(job, placement)
