@@ -149,11 +149,8 @@ def with_steps(profile: NodeProfile, size: int) -> NodeProfile:
     size = 2 * size
     row, cores = np.arange(size), np.zeros((size, n), np.int32)
     row[:old], cores[:old] = profile.row, profile.cores
-    times, idle, changed = (
-        np.resize(profile.times, size),
-        np.resize(profile.idle, size),
-        np.resize(profile.changed, size),
-    )
+    times, idle = np.resize(profile.times, size), np.resize(profile.idle, size)
+    changed = np.resize(profile.changed, size)
     return profile._replace(times=times, idle=idle, row=row, cores=cores, changed=changed)
 
 
@@ -256,19 +253,15 @@ def _entry_at(profile: NodeProfile, entry: int, time: float) -> int:
 @part_of_kernel
 def _entry(profile: NodeProfile, entry: int, step: int) -> int:
     """Returns the entry that begins with a step during `entry`; it is created if it does not exist."""
-    time, row = profile.times[step], profile.row[step]
-    if profile.entries[entry]["begin"] == time:
+    entries, time, row = profile.entries, profile.times[step], profile.row[step]
+    if entries[entry]["begin"] == time:
         return entry
     new = profile.length[1]
     profile.length[1] = new + 1
-    profile.entries[new]["node"], profile.entries[new]["beside"], profile.changed[row] = (
-        profile.entries[entry]["node"],
-        profile.changed[row],
-        new,
-    )
-    profile.entries[new]["begin"], profile.entries[new]["next"] = time, profile.entries[entry]["next"]
-    profile.entries[new]["cores"] = profile.entries[entry]["cores"]
-    profile.entries[entry]["next"] = new
+    entries[new]["begin"], entries[new]["node"] = time, entries[entry]["node"]
+    entries[new]["cores"], entries[new]["next"] = entries[entry]["cores"], entries[entry]["next"]
+    entries[new]["beside"] = profile.changed[row]
+    entries[entry]["next"] = profile.changed[row] = new
     for i in range(len(profile.amount)):
         profile.amount[i, new] = profile.amount[i, entry]
     return new
@@ -393,13 +386,8 @@ def _fit(profile: NodeProfile, demand: Demand, step: int) -> tuple[int, float]:
     Returns:
         The number of nodes, 0 if the job does not fit, and its duration at the lowest of their speeds in seconds.
     """
-    nodes, taken, rooms, start, number = (
-        profile.nodes,
-        profile.taken,
-        profile.room,
-        profile.times[step],
-        demand.chunk.number,
-    )
+    nodes, taken, rooms = profile.nodes, profile.taken, profile.room
+    start, number = profile.times[step], demand.chunk.number
     soonest = end = later(start + demand.shortest, start)
     while True:
         count, slowest, fastest, left, total = 0, math.inf, 0.0, number, 0
@@ -627,7 +615,7 @@ def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: 
         if place == last:
             return place
         job = queued[place]
-        if _end_from_now(profile, jobs, job) > -math.inf:
+        if place == last - 1 or _end_from_now(profile, jobs, job) > -math.inf:
             starts[place] = -math.inf
             return place
         if profile.length[1] + _ENTRIES * len(profile.first) > len(profile.entries):
