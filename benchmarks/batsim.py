@@ -1,7 +1,8 @@
 """CPU time of hdsim on both sides of Batsim's protocol, beside pybatsim and a real Batsim.
 
 EASY backfilling on 256 hosts, over ipc sockets; each figure is user and system time of a whole process, start and files
-included, the median of rounds in turns. Of pybatsim there is the same algorithm (easyNoTopology of tests/) and its own
+included, the median of rounds in turns, all on one CPU: between CPUs the system time of wake-ups of threads, which both
+have alike, varies threefold. Of pybatsim there is the same algorithm (easyNoTopology of tests/) and its own
 easyBackfill, which tries contiguous cores alone. Fails where a ratio is above its limit: hdsim as scheduler to each of
 them, with each simulator, and `hdsim batsim-serve` to Batsim, if there is one.
 
@@ -107,6 +108,8 @@ def main() -> None:
     simulators = {"batsim-serve": [*HDSIM, "batsim-serve", "-q"]}
     if arguments.batsim:
         simulators["Batsim"] = [arguments.batsim, "-q"]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     found: dict[str, list[dict[str, tuple[float, float]]]] = {name: [] for name in simulators}
     with tempfile.TemporaryDirectory() as folder:
         jobs = Path(folder, "jobs.json")
