@@ -2,7 +2,6 @@
 
 python benchmarks/training.py
 python benchmarks/training.py --envs 8 64 --steps 32768
-python benchmarks/training.py --before FOLDER --rounds 5    # beside the first version, in a worktree of bdc7d45
 
 Both take the same number of steps per update, minibatches, passes and learning rate. MaskablePPO's policy is a
 perceptron of the whole queue, that of hdsim a small network for each job, whose cost grows with the queue.
@@ -11,12 +10,8 @@ perceptron of the whole queue, that of hdsim a small network for each job, whose
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,46 +114,15 @@ def timed(envs: int, steps: int, problem: dict[str, Any]) -> tuple[float, float]
     return float(rows), steps / (time.process_time() - begin)
 
 
-def before(folder: Path, envs: int, steps: int, arrivals: float) -> tuple[float, float]:
-    """The same of the first version, in a process of its own."""
-    script = Path(__file__).with_name("training_before.py")
-    command = [sys.executable, str(script), *map(str, (envs, steps, ROLLOUT, arrivals))]
-    environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    rows, speed = map(float, done.stdout.split())
-    return rows, speed
-
-
-def compare(options: argparse.Namespace) -> None:
-    """Prints medians of rounds in which both versions take turns."""
-    for envs in options.envs:
-        rounds = []
-        for _ in range(options.rounds):
-            old = before(options.before, envs, options.steps, options.arrivals)
-            rounds.append((*timed(envs, options.steps, settings(options.arrivals)), *old))
-        rows, speed, old_rows, old_speed = np.median(rounds, axis=0)
-        print(
-            f"{envs:4} environments: hdsim {speed:8,.0f} steps per CPU second ({rows:.1f} jobs to choose from), "
-            f"before {old_speed:8,.0f} ({old_rows:.1f}), x {speed / old_speed:.1f}; "
-            f"rounds x {', '.join(f'{each[1] / each[3]:.1f}' for each in rounds)}",
-            flush=True,
-        )
-
-
 def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", type=int, nargs="+", default=[8, 64], help="environments stepped together")
     parser.add_argument("--steps", type=int, default=4 * ROLLOUT, help="steps, a multiple of 8,192")
     parser.add_argument("--arrivals", type=float, default=1.0, help="factor of the times between arrivals")
-    parser.add_argument("--before", type=Path, help="a worktree of the first version, to compare with instead")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of that comparison")
     options = parser.parse_args()
     problem = settings(options.arrivals)
     with reproducible():
-        if options.before is not None:
-            compare(options)
-            return
         for envs in options.envs:
             rows, own = timed(envs, options.steps, problem)
             peer = MaskablePPO(

@@ -71,7 +71,6 @@ HEAVY = {
 NEVER = {"torch", "zmq", "kubernetes", "gymnasium", "tensorboard", "ray"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
-by_path = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
 
 def loaded_with(tree: ast.AST) -> Iterator[str]:
@@ -81,6 +80,11 @@ def loaded_with(tree: ast.AST) -> Iterator[str]:
             continue
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield from [*names_of(node), *loaded_with(node)]
+
+
+def packages_loaded(path: Path) -> set[str]:
+    """Packages of which a part is imported with a module."""
+    return {name.partition(".")[0] for name in loaded_with(ast.parse(path.read_text()))}
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
@@ -136,15 +140,17 @@ def heavy(relative: str) -> set[str]:
     return set().union(*(packages for place, packages in HEAVY.items() if relative.startswith(place)))
 
 
-@by_path
-def test_imports_point_one_way(path: Path) -> None:
-    name = part(path)
-    if name in FACES:
-        pytest.skip("loads by name")
-    assert name in RANK, f"hdsim/{name} has no place in LAYERS"
-    for other in files_imported()[path]:
-        assert part(other) != "agents/", "agents are named in conf/, never imported by hdsim"
-        assert part(other) in (name, "__init__") or RANK[part(other)] < RANK[name], f"{name} imports {other}, above it"
+def test_imports_point_one_way() -> None:
+    importing = [path for path in MODULES if part(path) not in FACES]
+    assert {part(path) for path in importing} <= set(RANK), "each package has a place in LAYERS"
+    upward = [
+        f"{path.relative_to(ROOT)} imports {other.relative_to(ROOT)}"
+        for path in importing
+        for other in files_imported()[path]
+        # Agents are named in conf/, never imported by hdsim.
+        if part(other) not in (part(path), "__init__") and RANK.get(part(other), len(LAYERS)) >= RANK[part(path)]
+    ]
+    assert not upward
 
 
 def test_no_file_imports_itself_by_way_of_others() -> None:
@@ -187,18 +193,15 @@ def test_every_package_is_described() -> None:
     assert set(re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE)) == {*RANK, "agents/"} - {"__main__"}
 
 
-@by_path
-def test_only_light_packages_are_imported_with_a_module(path: Path) -> None:
-    relative = str(path.relative_to(PACKAGE))
-    allowed = LIGHT | heavy(relative) | set(sys.stdlib_module_names)
-    found = {name.partition(".")[0] for name in loaded_with(ast.parse(path.read_text()))}
-    assert found <= allowed
+def test_only_light_packages_are_imported_with_a_module() -> None:
+    light = LIGHT | set(sys.stdlib_module_names)
+    others = {path: packages_loaded(path) - light - heavy(str(path.relative_to(PACKAGE))) for path in MODULES}
+    assert not {str(path): packages for path, packages in others.items() if packages}
 
 
-@by_path
-def test_optional_packages_are_not_imported_by_the_core(path: Path) -> None:
-    found = {name.partition(".")[0] for name in loaded_with(ast.parse(path.read_text()))}
-    assert not found & (NEVER - heavy(str(path.relative_to(PACKAGE))))
+def test_optional_packages_are_not_imported_by_the_core() -> None:
+    others = {path: packages_loaded(path) & (NEVER - heavy(str(path.relative_to(PACKAGE)))) for path in MODULES}
+    assert not {str(path): packages for path, packages in others.items() if packages}
 
 
 @pytest.mark.parametrize(
