@@ -443,3 +443,11 @@ def test_cycles_of_an_agent_are_collected() -> None:
     assert agent.most < 40_000
     assert gc.get_threshold() == before
     assert not gc.get_freeze_count()
+
+
+@pytest.mark.parametrize("group", ["contention", "network", "failures"])
+def test_a_model_is_a_name_or_settings(group: str) -> None:
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
+    workload = hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1])
+    with pytest.raises(ConfigError, match=rf"^{group}: expected a name or a mapping, got NoneType; names: .*none"):
+        hdsim.simulate(platform, workload, "fcfs", **{group: None})

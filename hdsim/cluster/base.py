@@ -38,7 +38,8 @@ class WaitingJobs(dict[int, None]):
         return iter(list(super().__iter__()))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WaitingJobs:
-        return WaitingJobs(dict.fromkeys(super().__iter__()))
+        # From a list twice as fast as from an iterator.
+        return WaitingJobs(dict.fromkeys(list(super().__iter__())))
 
     def __repr__(self) -> str:
         return str(list(self))

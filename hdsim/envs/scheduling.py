@@ -241,7 +241,10 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         """
         if self._actions is None or self._over:
             raise DecisionError(f"expected reset() {'after the end of an episode' if self._over else 'first'}")
-        action = int(action_numbers(action, 1, self.n_actions)[0])
+        # The array that `action_numbers` makes of a number would take a tenth of a step.
+        if not ((type(action) is int or isinstance(action, np.integer)) and 0 <= action < self.n_actions):
+            action = action_numbers(action, 1, self.n_actions)[0]
+        action = int(action)
         self._actions.append(action)
         valid = bool(self._mask[action])
         over = self._undecided

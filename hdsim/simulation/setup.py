@@ -231,14 +231,18 @@ def model_settings(group: str, spec: Model) -> Mapping[str, Any]:
     """Returns the settings of a model, the content of a file in ``conf/GROUP`` if `spec` is its name.
 
     Raises:
-        ConfigError: The file does not exist.
+        ConfigError: The file does not exist, or `spec` is neither a name nor settings.
     """
-    if not isinstance(spec, str):
+    if isinstance(spec, Mapping):
         return spec
+    name: object = spec
     files = options(group)
-    if spec not in files:
-        raise ConfigError(not_one_of(spec, files), where=group)
-    return _content(files[spec])
+    if not isinstance(name, str):
+        kind = type(name).__name__
+        raise ConfigError(f"expected a name or a mapping, got {kind}; names: {', '.join(files)}", where=group)
+    if name not in files:
+        raise ConfigError(not_one_of(name, files), where=group)
+    return _content(files[name])
 
 
 @cache
