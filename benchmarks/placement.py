@@ -53,7 +53,7 @@ def interval(agent: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="of agent=ppo")
+    parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="of agent=ppo, names or files")
     names = parser.parse_args().checkpoints
     platform = hdsim.load_platform("platforms/twelve_nodes.json")
     traces = windows(platform)

@@ -24,7 +24,6 @@ from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.simulation import simulate
 from hdsim.studies import test_sets
 from hdsim.studies.measures.windows import contenders, weights_of
-from hdsim.studies.study import filled
 from hdsim.studies.tables import Cell
 from hdsim.util.files import write_csv
 
@@ -84,7 +83,7 @@ def measure(
 
     Args:
         runs: Folder of the runs; the scores of agents and best baselines are written to ``scores`` beside it.
-        data: Folder of the reference data, ``$data`` in `windows`.
+        data: Not used.
         windows: Overrides of ``hdsim run``, a sweep of windows; those of one trace differ in ``workload.start``.
         baselines: Overrides of ``hdsim run experiment=baselines``.
         agents: See :func:`hdsim.studies.measures.windows.measure`.
@@ -98,7 +97,7 @@ def measure(
         HdsimError: A setting is not allowed, or the test set has been used for other weights.
     """
     composer, rivals = Composer(), contenders(agents)
-    held = [_Window(run.config) for run in composer.sweep(_overrides(composer, filled(windows, data=data)))]
+    held = [_Window(run.config) for run in composer.sweep(_overrides(composer, windows))]
     weights, file, sha256 = weights_of(rivals), test_sets.log_file(log), _digest(held)
     if split == "test" and again != "yes":
         test_sets.require_unused(file, sha256, weights, "windows")
