@@ -95,7 +95,7 @@ def measure(
         base: Policy of the warm-up.
         metric: See :meth:`hdsim.simulation.windows.Window.score`.
         validation_traces: Number of traces that the best order is chosen on.
-        log: Log of test sets, by default ``docs/test_sets.md``, or ``test_sets.md`` where there is no folder ``docs``.
+        log: Log of test sets, see :func:`hdsim.studies.test_sets.log_file`.
         again: "yes" evaluates on a test set that the log has for other weights.
 
     Returns:
