@@ -15,7 +15,7 @@ from hdsim.errors import ConfigError
 from hdsim.report.statistics import Interval
 from hdsim.simulation.window_sets import WindowSet
 from hdsim.simulation.windows import machine
-from hdsim.studies import test_sets
+from hdsim.studies.measures import test_sets
 from hdsim.studies.measures.windows import measure
 from hdsim.workload.swf import write_swf
 

@@ -162,6 +162,7 @@ def test_an_own_study(hdsim: Hdsim, tmp_path: Path) -> None:
         "Orders of the queue",
         "data:image/png;base64,",
         "agent=fcfs,sjf",
+        "hdsim study orders.yaml",
     ):
         assert text in page
     for link in re.findall(r"href='(?!data:)([^']+)'", page):

@@ -97,6 +97,11 @@ class Study:
         """Name of the file without extension."""
         return self.path.stem
 
+    @property
+    def argument(self) -> str:
+        """The argument of ``hdsim study``: the name of a bundled study, the path of another."""
+        return self.name if bundled("studies").get(self.name) == self.path else str(self.path)
+
     def small(self) -> Study:
         """The version for ``--check``.
 

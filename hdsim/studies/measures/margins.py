@@ -22,7 +22,7 @@ from hdsim.results.metrics import direction
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.simulation import simulate
-from hdsim.studies import test_sets
+from hdsim.studies.measures import test_sets
 from hdsim.studies.measures.windows import contenders, weights_of
 from hdsim.studies.tables import Cell
 from hdsim.util.files import write_csv
@@ -90,7 +90,7 @@ def measure(
         metrics: ``METRIC=AGENT``, separated by spaces: agents that are compared in a metric of replays.
         parts: Parts of a trace, contiguous and with as many windows each, that count as traces.
         split: ``test``: the windows are a test set, whose use is written to the log.
-        log: Log of test sets, see :func:`hdsim.studies.test_sets.log_file`.
+        log: Log of test sets, see :func:`hdsim.studies.measures.test_sets.log_file`.
         again: "yes" evaluates on a test set that the log has for other weights.
 
     Raises:
@@ -201,7 +201,7 @@ def _digest(windows: list[_Window]) -> str:
 
 
 def _described(windows: list[_Window], sha256: str) -> dict[str, str | int]:
-    """The windows for the log, see :func:`hdsim.studies.test_sets.record`."""
+    """The windows for the log, see :func:`hdsim.studies.measures.test_sets.record`."""
     platform, workload = windows[0].config["platform"], windows[0].config["workload"]
     source = Path(workload["path"] or workload["generate"]["model"]).name
     return {

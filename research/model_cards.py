@@ -1,6 +1,6 @@
 """Adds scores on validation windows to model cards, with baselines and intervals; no test window is replayed.
 
-python benchmarks/model_cards.py --windows 12 --baselines laf-high_gflops greedy-laf-high_gflops -- gaia_saf-1
+python research/model_cards.py --windows 12 --baselines laf-high_gflops greedy-laf-high_gflops -- gaia_saf-1
 
 The windows precede the test windows of the card's trace. Where an agent was trained on that trace, it has not seen the
 jobs of the windows only if there are no more of them than during its training.

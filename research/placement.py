@@ -3,7 +3,7 @@
 A hundred windows of 200 jobs of twenty traces of `experiment=placement`. Prints means, and for agents the ratio to the
 best classic agent of each metric with a 95 % bootstrap interval over traces and windows.
 
-python benchmarks/placement.py CHECKPOINT ...
+python research/placement.py CHECKPOINT ...
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Generated windows are nine of 1,024 jobs of each of some typeless Lublin traces for 256 cores, which nothing was trained
 on. With --trace, the windows are the ten of the published evaluation, from RLScheduler's lublin_256.swf.
 
-python benchmarks/rlscheduler_windows.py rlscheduler-1
-python benchmarks/rlscheduler_windows.py --backfill --trace lublin_256.swf rlscheduler_backfill-1
+python research/rlscheduler_windows.py rlscheduler-1
+python research/rlscheduler_windows.py --backfill --trace lublin_256.swf rlscheduler_backfill-1
 """
 
 from __future__ import annotations
