@@ -100,8 +100,11 @@ def names_of(node: ast.AST) -> Iterator[str]:
 
 @cache
 def by_name() -> dict[str, Path]:
-    """Files of hdsim, agents and benchmarks by their dotted names."""
-    files = [*MODULES, *(path for place in ("agents", "benchmarks") for path in (ROOT / place).rglob("*.py"))]
+    """Files of hdsim, agents, benchmarks and research by their dotted names."""
+    files = [
+        *MODULES,
+        *(path for place in ("agents", "benchmarks", "research") for path in (ROOT / place).rglob("*.py")),
+    ]
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
 
 
@@ -120,7 +123,7 @@ def files_imported() -> dict[Path, set[Path]]:
 
 
 def part(path: Path) -> str:
-    """The name that LAYERS has for a file: its module or package directly under hdsim; agents, benchmarks otherwise."""
+    """The name that LAYERS has for a file: its module or package directly under hdsim; its folder otherwise."""
     if path.is_relative_to(PACKAGE):
         return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     return f"{path.relative_to(ROOT).parts[0]}/"

@@ -6,6 +6,7 @@ No test depends on whether an agent is better than another one, so that none sel
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,6 +45,14 @@ GANGS = [name for name in CARDS if "platform" not in card(name)]
 
 def test_every_checkpoint_has_a_card() -> None:
     assert CARDS and list(bundled("checkpoints")) == CARDS
+
+
+def test_checkpoints_of_research_are_read_by_their_paths(root: Path) -> None:
+    files = sorted((root / "research/checkpoints").glob("*.safetensors"))
+    assert files and not {file.stem for file in files} & {*CARDS}
+    for file in files:
+        config = json.loads(file.with_suffix(".json").read_text())["config"]
+        make_agent({**config["agent"], "checkpoint": str(file)})
 
 
 @pytest.mark.parametrize("name", CARDS)

@@ -23,6 +23,8 @@ from hdsim.kubernetes.control_plane import control_planes
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Pages whose links are checked and whose blocks are not run.
+RESEARCH = sorted((ROOT / "research").glob("*.md"))
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
@@ -87,7 +89,7 @@ def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str], war
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *RESEARCH], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
     missing = [target for target in targets if not (page.parent / target).exists()]

@@ -424,9 +424,9 @@ def test_with_backfilling_jobs_are_scored_after_every_start(monkeypatch: pytest.
 
 @pytest.mark.requires("torch")
 def test_an_evolution_begins_with_the_weights_of_a_card() -> None:
-    begin = ("train.evolution.start=learned-2.json", "train.evolution.after_start=true")
+    begin = ("train.evolution.start=learned.json", "train.evolution.after_start=true")
     evolution = make_setup(*SMALL, "train.validation=0", *begin).evolution
-    weights = json.loads((folder("agents") / "learned-2.json").read_text())["weights"]
+    weights = json.loads((folder("agents") / "learned.json").read_text())["weights"]
     assert evolution.weights.tolist() == weights and evolution.after_start
 
 

@@ -15,7 +15,7 @@ from hdsim.errors import ConfigError
 from hdsim.report.statistics import Interval
 from hdsim.simulation.window_sets import WindowSet
 from hdsim.simulation.windows import machine
-from hdsim.studies import test_sets
+from hdsim.studies.measures import test_sets
 from hdsim.studies.measures.windows import measure
 from hdsim.workload.swf import write_swf
 
@@ -45,7 +45,7 @@ def test_files_are_logged_without_their_folders(root: Path) -> None:
     path = root / "workloads/lublin_4000.swf"
     chosen = WindowSet(str(path), "validation", traces=1, count=1, jobs=50, warmup=0, arrival_factor=0.5)
     assert chosen.described()["source"] == "lublin_4000.swf with arrivals x 0.5"
-    log = test_sets.read(root / "docs/test_sets.md")
+    log = test_sets.read(root / "research/test_sets.md")
     assert any("RICC-2010-2.swf.gz" in entry.set for entry in log)
     assert not [entry.set for entry in log if "/" in entry.set]
 
@@ -98,11 +98,11 @@ def test_rlschedulers_rule_has_a_pass_for_each_event(evaluate: Any) -> None:
 
 
 def test_a_test_set_is_used_once(evaluate: Any, tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    log, agents = tmp_path / "docs/test_sets.md", "mine: custom path=mine.py"
+    log, agents = tmp_path / "test_sets.md", "mine: custom path=mine.py"
     (tmp_path / "mine.py").write_text(MINE.format(order="saf"))
     rows = evaluate(agents=agents, split="test")
-    assert "recorded in docs/test_sets.md" in rows["home: mine"]["remark"]
+    assert "recorded in test_sets.md" in rows["home: mine"]["remark"]
+    assert log == tmp_path / test_sets.log_file("")
     (entry,) = test_sets.read(log)
     assert entry.study == "study, easy" and entry.weights.startswith("mine.py ")
     assert entry.sha256 == WindowSet("home", "test", traces=3, count=2, jobs=40, warmup=30).digest
@@ -116,7 +116,7 @@ def test_a_test_set_is_used_once(evaluate: Any, tmp_path: Path) -> None:
 
     # Other weights need another set, or to say so.
     (tmp_path / "mine.py").write_text(MINE.format(order="f1"))
-    with pytest.raises(ConfigError, match=r"home: expected a test set that docs/test_sets.md does not have: on \d"):
+    with pytest.raises(ConfigError, match=r"home: expected a test set that test_sets.md does not have: on \d"):
         evaluate(agents=agents, split="test")
     assert log.read_text() == before
     evaluate(agents=agents, split="test", number="1")
@@ -135,6 +135,13 @@ def test_a_test_set_is_used_once(evaluate: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE.format(order="saf"))
     with pytest.raises(ConfigError, match="expected the scores 000000000000 of"):
         evaluate(agents=agents, split="test")
+
+    # A log in a folder of documentation is used where there is one.
+    (tmp_path / "docs").mkdir()
+    assert str(test_sets.log_file("")) == "test_sets.md"
+    (tmp_path / "docs/test_sets.md").touch()
+    assert str(test_sets.log_file("")) == "docs/test_sets.md"
+    (tmp_path / "docs/test_sets.md").unlink()
 
     # A later row corrects it.
     log.write_text(log.read_text() + before.splitlines(keepends=True)[-1])

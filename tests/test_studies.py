@@ -20,10 +20,12 @@ from tiers import examples
 import hdsim as hdsim_package
 from hdsim.report.statistics import Interval
 from hdsim.studies.expected import agrees
-from hdsim.studies.study import Study, studies
+from hdsim.studies.study import Study, read_study, studies
 from hdsim.studies.tables import Table, write
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Studies that come with hdsim, and those of research/, which go by the paths of their files.
+STUDIES = studies() | {f"research/{path.name}": read_study(path) for path in sorted((ROOT / "research").glob("*.yaml"))}
 #: Studies whose check replays agents that need torch.
 LEARNED = ("checkpoint=", "controller=learned")
 #: Checks of the usual tier; all of them are in the nightly one.
@@ -160,6 +162,7 @@ def test_an_own_study(hdsim: Hdsim, tmp_path: Path) -> None:
         "Orders of the queue",
         "data:image/png;base64,",
         "agent=fcfs,sjf",
+        "hdsim study orders.yaml",
     ):
         assert text in page
     for link in re.findall(r"href='(?!data:)([^']+)'", page):
@@ -321,12 +324,14 @@ def test_the_list_names_every_study(hdsim: Hdsim) -> None:
     )
 
 
-@pytest.mark.parametrize("study", studies().values(), ids=studies())
-def test_pages_with_the_numbers_name_their_study(study: Study) -> None:
+@pytest.mark.parametrize("name", STUDIES)
+def test_pages_with_the_numbers_name_their_study(name: str) -> None:
+    study = STUDIES[name]
     assert study.docs and study.expected and study.small().expected
     for page in study.docs:
-        assert f"hdsim study {study.name}" in (ROOT / page).read_text(), page
-    assert f"`{study.name}`" in (ROOT / "docs/studies.md").read_text()
+        assert f"hdsim study {name}" in (ROOT / page).read_text(), page
+    index = "docs/studies.md" if name == study.name else "research/README.md"
+    assert f"`{study.name}`" in (ROOT / index).read_text()
 
 
 def _marks(study: Study) -> list[pytest.MarkDecorator]:
@@ -339,10 +344,10 @@ def _marks(study: Study) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize(
-    "study", [pytest.param(study, id=name, marks=_marks(study)) for name, study in studies().items()]
+    "study", [pytest.param(study, id=name, marks=_marks(study)) for name, study in STUDIES.items()]
 )
 def test_the_numbers_of_a_study(hdsim: Hdsim, study: Study) -> None:
-    done = hdsim("study", study.name, "--check", "--data", DATA)
+    done = hdsim("study", study.path, "--check", "--data", DATA)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

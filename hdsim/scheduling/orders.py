@@ -95,7 +95,7 @@ def job_order(name: str, multifactor: Mapping[str, Any] | None = None) -> JobOrd
     """Returns the order of a name, or that of a network by its card.
 
     Args:
-        name: The name, or a card: a file, or one that comes with hdsim, ``learned-2.json``.
+        name: The name, or a card: a file, or the one that comes with hdsim, ``learned.json``.
         multifactor: Settings of the order ``multifactor``, see
             :class:`hdsim.scheduling.multifactor.Multifactor`.
 

@@ -27,7 +27,7 @@ def render(outcome: Outcome) -> str:
         "Seeds": ", ".join(map(str, facts["seeds"])) or "none",
         "Started": str(facts["start"]).replace("T", " ").replace("+00:00", " UTC"),
         "Took": duration(facts["duration"]),
-        "Command": f"hdsim study {study.name}",
+        "Command": f"hdsim study {study.argument}",
     }
     parts = [f"<p class='question'>{escape(study.question)}</p>", _paragraphs(study.answer)]
     parts += [_figure(study.figures[name].title, file, outcome.directory) for name, file in outcome.figures.items()]

@@ -70,7 +70,7 @@ def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figure
             )
     begin = datetime.now(UTC)
     _check_directory(study, directory)
-    places = {"data": data.resolve(), "runs": (directory / "runs").resolve()}
+    places = {"data": data.resolve(), "runs": (directory / "runs").resolve(), "study": study.path.parent.resolve()}
     for name, line in study.commands.items():
         run = places["runs"] / name
         launch([*shlex.split(filled(line, **places)), f"hydra.run.dir='{run}'", f"hydra.sweep.dir='{run}'"])
@@ -157,10 +157,11 @@ def _measured(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Mapp
         module = loaded(file, f"hdsim_study_{file.stem}", where=where)
     else:
         raise ConfigError("expected a Python file beside the study, got nothing", where=str(file))
-    arguments = {**places, **spec.settings}
+    settings = {key: filled(text, **places) for key, text in spec.settings.items()}
+    arguments = {"runs": places["runs"], "data": places["data"], **settings}
     try:
         signature = inspect.signature(module.measure)
-        allowed = [name for name in signature.parameters if name not in places]
+        allowed = [name for name in signature.parameters if name not in ("runs", "data")]
         takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
         for key in () if takes_all else spec.settings:
             if key not in allowed:

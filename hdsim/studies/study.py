@@ -31,7 +31,7 @@ class TableSpec:
             **settings)`` that returns a mapping from rows to mappings from columns to numbers.
         metrics: Columns of `compare` and `runs`.
         differences: Metrics of `compare` with a column of paired differences to the baseline.
-        settings: Texts for `measure`.
+        settings: Texts for `measure`, with the places of commands.
         note: A line below the table.
     """
 
@@ -72,7 +72,7 @@ class Study:
         docs: Pages of the documentation with its numbers.
         needs: Files of the reference data that must be there.
         commands: Command lines of ``hdsim`` with runs by name. ``$data`` is the folder of the reference data, ``$runs``
-            that of the commands' runs.
+            that of the commands' runs, ``$study`` that of the study's file.
         tables: Tables by name.
         figures: Figures by name.
         expected: Expected numbers.
@@ -96,6 +96,11 @@ class Study:
     def name(self) -> str:
         """Name of the file without extension."""
         return self.path.stem
+
+    @property
+    def argument(self) -> str:
+        """The argument of ``hdsim study``: the name of a bundled study, the path of another."""
+        return self.name if bundled("studies").get(self.name) == self.path else str(self.path)
 
     def small(self) -> Study:
         """The version for ``--check``.
@@ -232,5 +237,5 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def filled(line: str, **places: Path | str) -> str:
-    """Returns a command line with ``$data``, ``$runs`` and ``$here`` replaced."""
+    """Returns a command line with ``$data``, ``$runs``, ``$study`` and ``$here`` replaced."""
     return string.Template(line).safe_substitute({name: str(place) for name, place in places.items()})

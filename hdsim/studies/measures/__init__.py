@@ -1,1 +1,1 @@
-"""Tables of bundled studies that no command of hdsim makes."""
+"""Tables of studies that no command of hdsim makes, and what several of these need."""

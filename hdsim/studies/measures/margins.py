@@ -22,9 +22,8 @@ from hdsim.results.metrics import direction
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.simulation import simulate
-from hdsim.studies import test_sets
+from hdsim.studies.measures import test_sets
 from hdsim.studies.measures.windows import contenders, weights_of
-from hdsim.studies.study import filled
 from hdsim.studies.tables import Cell
 from hdsim.util.files import write_csv
 
@@ -84,21 +83,21 @@ def measure(
 
     Args:
         runs: Folder of the runs; the scores of agents and best baselines are written to ``scores`` beside it.
-        data: Folder of the reference data, ``$data`` in `windows`.
+        data: Not used.
         windows: Overrides of ``hdsim run``, a sweep of windows; those of one trace differ in ``workload.start``.
         baselines: Overrides of ``hdsim run experiment=baselines``.
         agents: See :func:`hdsim.studies.measures.windows.measure`.
         metrics: ``METRIC=AGENT``, separated by spaces: agents that are compared in a metric of replays.
         parts: Parts of a trace, contiguous and with as many windows each, that count as traces.
         split: ``test``: the windows are a test set, whose use is written to the log.
-        log: Log of test sets, see :func:`hdsim.studies.test_sets.log_file`.
+        log: Log of test sets, see :func:`hdsim.studies.measures.test_sets.log_file`.
         again: "yes" evaluates on a test set that the log has for other weights.
 
     Raises:
         HdsimError: A setting is not allowed, or the test set has been used for other weights.
     """
     composer, rivals = Composer(), contenders(agents)
-    held = [_Window(run.config) for run in composer.sweep(_overrides(composer, filled(windows, data=data)))]
+    held = [_Window(run.config) for run in composer.sweep(_overrides(composer, windows))]
     weights, file, sha256 = weights_of(rivals), test_sets.log_file(log), _digest(held)
     if split == "test" and again != "yes":
         test_sets.require_unused(file, sha256, weights, "windows")
@@ -202,7 +201,7 @@ def _digest(windows: list[_Window]) -> str:
 
 
 def _described(windows: list[_Window], sha256: str) -> dict[str, str | int]:
-    """The windows for the log, see :func:`hdsim.studies.test_sets.record`."""
+    """The windows for the log, see :func:`hdsim.studies.measures.test_sets.record`."""
     platform, workload = windows[0].config["platform"], windows[0].config["workload"]
     source = Path(workload["path"] or workload["generate"]["model"]).name
     return {

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import hdsim
-from hdsim.studies.bare_loops import bare_easy, bare_fcfs, columns
+from hdsim.studies.measures.bare_loops import bare_easy, bare_fcfs, columns
 from hdsim.workload.generators import lublin
 
 _CORES = 256

@@ -16,7 +16,7 @@ from hdsim.report.statistics import Against, Floats, against
 from hdsim.scheduling.agent import Agent, make_agent, stock_rules
 from hdsim.simulation.setup import model_settings
 from hdsim.simulation.window_sets import WindowSet
-from hdsim.studies import test_sets
+from hdsim.studies.measures import test_sets
 from hdsim.studies.tables import Cell
 from hdsim.util.files import write_csv
 from hdsim.util.resources import options
@@ -95,7 +95,7 @@ def measure(
         base: Policy of the warm-up.
         metric: See :meth:`hdsim.simulation.windows.Window.score`.
         validation_traces: Number of traces that the best order is chosen on.
-        log: Log of test sets, by default ``docs/test_sets.md``, or ``test_sets.md`` where there is no folder ``docs``.
+        log: Log of test sets, see :func:`hdsim.studies.measures.test_sets.log_file`.
         again: "yes" evaluates on a test set that the log has for other weights.
 
     Returns:
@@ -154,7 +154,7 @@ def contenders(lines: str) -> list[Contender]:
 
 
 def weights_of(rivals: Sequence[Contender]) -> str:
-    """Returns the checkpoints and code files of agents with digests, see :func:`hdsim.studies.test_sets.weights_of`."""
+    """Returns checkpoints and code files of agents with digests."""
     told = [told for rival in rivals for told in (*rival.settings, *map(vars, rival.agents))]
     rules = [stock_rules(agent) for rival in rivals for agent in rival.agents]
     told += [{"network": rule.order.network} for rule in rules if rule is not None]

@@ -1,6 +1,6 @@
 """Adds scores on validation windows to model cards, with baselines and intervals; no test window is replayed.
 
-python benchmarks/model_cards.py --windows 12 --baselines laf-high_gflops greedy-laf-high_gflops -- gaia_laf-1
+python research/model_cards.py --windows 12 --baselines laf-high_gflops greedy-laf-high_gflops -- gaia_saf-1
 
 The windows precede the test windows of the card's trace. Where an agent was trained on that trace, it has not seen the
 jobs of the windows only if there are no more of them than during its training.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from hdsim.config.composer import Composer
@@ -18,20 +19,21 @@ from hdsim.learning.training import model_card
 from hdsim.runs.trainings import build_training
 from hdsim.scheduling.agent import make_agent
 from hdsim.util.files import dump_json
-from hdsim.util.resources import folder
+from hdsim.util.resources import bundled
 
 HEADING, NEXT = "## Validation windows\n", "## Traces\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="+", help="names of bundled checkpoints")
+    parser.add_argument("names", nargs="+", help="names of bundled checkpoints, or files")
     parser.add_argument("--windows", type=int, help="number of windows; default: as many as during the training")
     parser.add_argument("--baselines", nargs="*", help="default: the orders that could do what the agent may")
     options = parser.parse_args()
     defaults = Composer(config_name="train").compose([])
-    for name in options.names:
-        path = folder("checkpoints") / f"{name}.json"
+    for given in options.names:
+        checkpoint = bundled("checkpoints").get(given, Path(given))
+        name, path = checkpoint.stem, checkpoint.with_suffix(".json")
         card = json.loads(path.read_text())
         config = card["config"]
         chosen = {"validation": options.windows or config["train"]["validation"], "baselines": options.baselines}
@@ -42,7 +44,7 @@ def main() -> None:
             for group in ("platform", "workload", "backend")
         }
         setup = build_training({**defaults, **config, **present, "train": train})
-        agents = {name: make_agent({**config["agent"], "checkpoint": name}), **setup.baselines}
+        agents = {name: make_agent({**config["agent"], "checkpoint": str(checkpoint)}), **setup.baselines}
         replays = {agent: setup.evaluation.replays(spec, setup.validation) for agent, spec in agents.items()}
         found = model_card.compared(setup.evaluation, replays, name, setup.baselines)
         windows = [setup.described(window) for window in setup.validation]

@@ -19,11 +19,11 @@ from hdsim.results.run_directory.manifest import git_commit
 from hdsim.util.files import replacing
 from hdsim.util.resources import bundled
 
-#: Begin of a log in a folder of documentation.
+#: Begin of a log.
 _HEAD = """# Test sets
 
 Test sets on which agents have been evaluated, one row for each evaluation. `hdsim study` appends a row before it shows
-the table; [protocol.md](protocol.md) explains the columns.
+the table; docs/protocol.md of hdsim explains the columns.
 
 """
 
@@ -52,8 +52,8 @@ class Entry:
 
 
 def log_file(name: str) -> Path:
-    """Returns the log, by default ``docs/test_sets.md``, or ``test_sets.md`` where there is no folder ``docs``."""
-    return Path(name or ("docs/test_sets.md" if Path("docs").is_dir() else "test_sets.md"))
+    """Returns the log, by default ``test_sets.md``, or ``docs/test_sets.md`` where this file exists."""
+    return Path(name or ("docs/test_sets.md" if Path("docs/test_sets.md").is_file() else "test_sets.md"))
 
 
 def weights_of(settings: Iterable[Any]) -> str:

@@ -3,7 +3,7 @@
 A hundred windows of 200 jobs of twenty traces of `experiment=placement`. Prints means, and for agents the ratio to the
 best classic agent of each metric with a 95 % bootstrap interval over traces and windows.
 
-python benchmarks/placement.py CHECKPOINT ...
+python research/placement.py CHECKPOINT ...
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def interval(agent: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="of agent=ppo")
+    parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="of agent=ppo, names or files")
     names = parser.parse_args().checkpoints
     platform = hdsim.load_platform("platforms/twelve_nodes.json")
     traces = windows(platform)

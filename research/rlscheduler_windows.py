@@ -3,8 +3,8 @@
 Generated windows are nine of 1,024 jobs of each of some typeless Lublin traces for 256 cores, which nothing was trained
 on. With --trace, the windows are the ten of the published evaluation, from RLScheduler's lublin_256.swf.
 
-python benchmarks/rlscheduler_windows.py rlscheduler-1
-python benchmarks/rlscheduler_windows.py --backfill --trace lublin_256.swf rlscheduler_backfill-1 rlscheduler_backfill-2
+python research/rlscheduler_windows.py rlscheduler-1
+python research/rlscheduler_windows.py --backfill --trace lublin_256.swf rlscheduler_backfill-1
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import argparse
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 import hdsim
 from hdsim.scheduling.agent import Agent, make_agent
-from hdsim.util.resources import folder
+from hdsim.util.resources import bundled, folder
 from hdsim.workload.generators.lublin import generate
 
 PUBLISHED = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)
@@ -39,14 +40,15 @@ def windows(trace: str | None, platform: hdsim.Platform) -> Iterator[hdsim.Workl
 
 
 def trained(name: str) -> Agent:
-    """An agent that comes with hdsim."""
-    config = json.loads((folder("checkpoints") / f"{name}.json").read_text())["config"]
-    return make_agent({"_target_": config["agent"]["_target_"], "checkpoint": name})
+    """An agent that comes with hdsim, or of a file beside its card."""
+    path = bundled("checkpoints").get(name, Path(name))
+    config = json.loads(path.with_suffix(".json").read_text())["config"]
+    return make_agent({"_target_": config["agent"]["_target_"], "checkpoint": str(path)})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoints", nargs="*", help="names of trained agents")
+    parser.add_argument("checkpoints", nargs="*", help="names of trained agents, or files")
     parser.add_argument("--backfill", action="store_true", help="RLScheduler's backfilling for the orders")
     parser.add_argument("--trace", metavar="FILE", help="lublin_256.swf, for the published windows")
     options = parser.parse_args()
