@@ -9,6 +9,7 @@ import numpy as np
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.base import Action, Mask, more_events, one_of, positive_int
 from hdsim.errors import ConfigError
+from hdsim.kernels.rules import HEAD_ALONE_NUMBERS
 from hdsim.scheduling.backfill import make_backfill
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class PickJob(Action):
     ) -> None:
         self.queue_size = positive_int("queue_size", queue_size)
         self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
-        self.backfilling = one_of("backfill", backfill, ("none", "easy", "rlscheduler"))
+        self.backfilling = one_of("backfill", backfill, HEAD_ALONE_NUMBERS)
         if backfill != "none" and not commit:
             raise ConfigError("expected env.commit=true with backfilling, which is for jobs waited for", where="env")
         if void and commit:
