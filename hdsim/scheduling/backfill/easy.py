@@ -9,13 +9,13 @@ import numpy as np
 
 from hdsim.kernels.profiles import admit, fill_beside, fill_exactly, head_reservation, longest_before, reserve_head
 from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
-from hdsim.scheduling.backfill.base import Queue, ReleaseTimes, start_queued
+from hdsim.scheduling.backfill.base import Backfill, Queue, ReleaseTimes, start_queued
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 
-class Easy:
+class Easy(Backfill):
     """EASY: only the head has a reservation; jobs that do not delay it start at once."""
 
     serves_head = False
