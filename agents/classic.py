@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.scheduling.agent import BACKFILLS, Agent, StockRules
-from hdsim.scheduling.backfill import make_backfill
+from hdsim.scheduling.agent import Agent, StockRules
+from hdsim.scheduling.backfill import find_backfill
 from hdsim.scheduling.estimates import ESTIMATES, make_estimates
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import make_queue
@@ -27,7 +27,8 @@ class ClassicAgent(Agent):
     Args:
         job_policy: Order of the queue (see :mod:`hdsim.scheduling.orders`), or ``void``, which starts nothing.
         core_policy: Which idle cores a job gets (see :mod:`hdsim.cluster.selection`).
-        backfill: ``none``, ``easy``, ``conservative``, ``rlscheduler`` or ``greedy``.
+        backfill: ``none``, ``easy``, ``conservative``, ``rlscheduler``, ``greedy`` or an algorithm of one's own (see
+            :func:`hdsim.scheduling.backfill.find_backfill`).
         backfill_order: Order in which candidates are tried; the job policy's own by default.
         commit_head: Once a job is the head it stays the head until it starts (RLScheduler's protocol).
         estimates: Run times that orders and backfilling take: ``requested``, ``actual`` or ``last_two`` (see
@@ -46,7 +47,7 @@ class ClassicAgent(Agent):
         self,
         job_policy: str = "first",
         core_policy: str = "high_gflops",
-        backfill: str = "none",
+        backfill: str | Mapping[str, Any] = "none",
         backfill_order: str | None = None,
         commit_head: bool = False,
         estimates: str = "requested",
@@ -54,7 +55,6 @@ class ClassicAgent(Agent):
     ) -> None:
         for key, value, allowed in (
             ("core_policy", core_policy, CORE_POLICIES),
-            ("backfill", backfill, BACKFILLS),
             ("estimates", estimates, ESTIMATES),
         ):
             if str(value) not in allowed:
@@ -64,11 +64,12 @@ class ClassicAgent(Agent):
                 )
         require("agent", {"backfill_order": TEXT | NULL, "commit_head": FLAG}, locals())
         self.core_policy = core_policy
+        name, self._make_backfill = find_backfill(backfill)
         candidates = job_order(backfill_order, multifactor) if backfill_order else None
         if job_policy != "void":
-            order = job_order(job_policy, multifactor).under(backfill, commit_head)
-            candidates = candidates and candidates.under(backfill, commit_head)
-            self.rules = StockRules(order, candidates, backfill, commit_head, estimates)
+            order = job_order(job_policy, multifactor).under(name, commit_head)
+            candidates = candidates and candidates.under(name, commit_head)
+            self.rules = StockRules(order, candidates, name, commit_head, estimates)
 
     def begin(self, cluster: Cluster) -> None:
         """Creates the queues."""
@@ -84,7 +85,7 @@ class ClassicAgent(Agent):
         self._queue = self._candidates = make_queue(cluster, rules.order, predicted=predicted)
         if rules.candidates:
             self._candidates = make_queue(cluster, rules.candidates, predicted=predicted)
-        self._backfill = make_backfill(rules.backfill, cluster)
+        self._backfill = self._make_backfill(cluster)
         self._head: int | None = None
 
     def decide(self, cluster: Cluster) -> None:

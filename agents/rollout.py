@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.kernels import counted_replay
 from hdsim.kernels.heads import distinct, heads_of
 from hdsim.kernels.network_play_outs import Ahead, network_first_starts, network_play_outs
 from hdsim.kernels.play_outs import (
-    BOUNDED_SLOWDOWN,
-    TURNAROUND_TIME,
-    WAITING_TIME,
+    MEAN_COSTS,
     Decision,
     Situation,
     behind,
@@ -32,6 +29,7 @@ from hdsim.kernels.play_outs import (
     mean_cost,
     play_outs,
 )
+from hdsim.kernels.rules import HEAD_ALONE_NUMBERS
 from hdsim.kernels.scenarios import Future
 from hdsim.scheduling.learned import Present
 from hdsim.scheduling.orders import job_order
@@ -44,13 +42,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Rules for the jobs behind a head that waits.
-RULES = {name: counted_replay.BACKFILLS[name] for name in ("none", "easy", "rlscheduler")}
-OBJECTIVES = {
-    "mean_bounded_slowdown": BOUNDED_SLOWDOWN,
-    "mean_waiting_time": WAITING_TIME,
-    "mean_turnaround_time": TURNAROUND_TIME,
-}
 RUNTIMES = ("past", "requested")
 
 
@@ -150,8 +141,8 @@ class Rollout(ClassicAgent):
         commit_head: bool | None = None,
     ) -> None:
         for key, value, allowed in (
-            ("backfill", backfill, RULES),
-            ("objective", objective, OBJECTIVES),
+            ("backfill", backfill, HEAD_ALONE_NUMBERS),
+            ("objective", objective, MEAN_COSTS),
             ("runtimes", runtimes, RUNTIMES),
         ):
             if str(value) not in allowed:
@@ -187,7 +178,7 @@ class Rollout(ClassicAgent):
         self._orders = [job_order(name).under(backfill, self._commit) for name in dict.fromkeys(candidates)]
         self._scenarios, self._budget = scenarios, budget
         self._arrivals, self._runtimes = arrivals, runtimes == "past"
-        self._objective, self._rule = OBJECTIVES[objective], RULES[backfill]
+        self._objective, self._rule = MEAN_COSTS[objective], HEAD_ALONE_NUMBERS[backfill]
         self._seconds = math.inf if budget_ms is None else budget_ms / 1000
 
     def begin(self, cluster: Cluster) -> None:

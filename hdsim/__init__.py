@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hdsim.results.own_metrics import metric
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
+    from hdsim.scheduling.backfill import Backfill
     from hdsim.simulation.simulation import Simulation, simulate
     from hdsim.workload.generators.families import draw_workload
     from hdsim.workload.load import load_workload
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Agent": "hdsim.scheduling.agent",
+    "Backfill": "hdsim.scheduling.backfill",
     "Backend": "hdsim.backends.base",
     "Capabilities": "hdsim.backends.base",
     "FinalState": "hdsim.cluster.state",
@@ -43,6 +45,7 @@ _HOME = {
 __all__ = [
     "Agent",
     "Backend",
+    "Backfill",
     "Capabilities",
     "FinalState",
     "Platform",

@@ -8,7 +8,7 @@ import pytest
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
-from hdsim.scheduling.agent import make_agent, parse_name
+from hdsim.scheduling.agent import classic_name, make_agent, parse_name
 
 OWN = """
 import hdsim
@@ -93,14 +93,40 @@ def test_own_file_mistakes(tmp_path, text, message):
         make_agent({"path": str(path)})
 
 
+AT_MOST = """
+import hdsim
+from hdsim.scheduling.backfill.base import start_queued
+
+class AtMost(hdsim.Backfill):
+    def __init__(self, cluster, most=1):
+        self.most = most
+
+    def backfill(self, cluster, queue, order, head):
+        left = self.most
+        for job in list(order.jobs):
+            placement = cluster.pick(job) if left and job != head else None
+            if placement is not None:
+                start_queued(cluster, queue, order, job, placement)
+                left -= 1
+"""
+
+
 def test_installed_package(tmp_path):
-    """A distribution made on the spot registers an agent by entry point."""
-    (tmp_path / "their_agents.py").write_text(OWN)
+    """A distribution made on the spot registers an agent and a backfilling algorithm by entry point."""
+    (tmp_path / "their_agents.py").write_text(OWN + AT_MOST)
     info = tmp_path / "their_agents-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-agents\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[hdsim.agents]\ntheirs = their_agents:Mine\n")
-    code = "from hdsim.scheduling.agent import make_agent; print(type(make_agent('theirs')).__module__)"
+    (info / "entry_points.txt").write_text(
+        "[hdsim.agents]\ntheirs = their_agents:Mine\n[hdsim.backfills]\nat_most = their_agents:AtMost\n"
+    )
+    code = """
+from hdsim.config.catalog import policies
+from hdsim.config.completion import overrides
+from hdsim.scheduling.agent import make_agent
+print(type(make_agent("theirs")).__module__, make_agent({"backfill": "at_most"}).rules.backfill)
+print(policies()["at_most"].summary, *overrides("agent.backfill=at_m", []))
+"""
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -108,7 +134,38 @@ def test_installed_package(tmp_path):
         cwd=tmp_path,
         env={"PYTHONPATH": ":".join(["", *sys.path])},
     )
-    assert done.stdout.strip() == "their_agents", done.stderr
+    told = "their_agents at_most\nbackfill: of their_agents:AtMost agent.backfill=at_most\n"
+    assert done.stdout == told, done.stderr
+
+
+def test_backfilling_of_ones_own(tmp_path):
+    """One job per pass runs beside the wide job that waits; with two per pass both do. No compiled replay knows it."""
+    path = tmp_path / "at_most.py"
+    path.write_text(AT_MOST)
+    platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=1)
+    columns = {"submission_time": [0, 1, 1, 1], "runtime": [10, 10, 5, 5], "requested_cores": [2, 4, 1, 1]}
+    workload = hdsim.Workload.from_columns(**columns)
+
+    def starts(backfill):
+        result = hdsim.simulate(platform, workload, {"job_policy": "fcfs", "backfill": backfill})
+        assert result.engine["mode"] == "events"
+        return result.starting_time.tolist()
+
+    assert starts(str(path)) == starts({"path": str(path)}) == [0, 11, 1, 6]
+    assert starts({"path": str(path), "most": 2}) == [0, 10, 1, 1]
+    for wrong, message in (
+        ({"path": str(path), "mist": 2}, "got an unexpected keyword argument 'mist'.*did you mean 'most'"),
+        ({"most": 2}, "agent.backfill: expected one of none, easy"),
+        (str(tmp_path / "at_moss.py"), "found no file .*did you mean '.*at_most.py'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            starts(wrong)
+    with pytest.raises(ConfigError, match=r"agent.backfill: rollout: expected one of .*at_most.py"):
+        make_agent({"_target_": "hdsim.agents.rollout.Rollout", "backfill": str(path)})
+    assert classic_name({"job_policy": "sjf", "backfill": {"path": str(path), "most": 2}}) == (
+        "at_most-sjf",
+        {"backfill.most": 2},
+    )
 
 
 def test_two_replays_of_one_agent_are_equal():

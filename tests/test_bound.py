@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import hdsim
 from hdsim.errors import ConfigError
 from hdsim.kernels.lists import Jobs, least_busy_times, make_steps, schedule
-from hdsim.simulation.bound import OBJECTIVES, bound, lower_bound
+from hdsim.kernels.play_outs import MEAN_COSTS
+from hdsim.simulation.bound import bound, lower_bound
 
 FOUR = hdsim.Platform.homogeneous(nodes=1, cores_per_node=4)
 
@@ -55,7 +56,7 @@ def by_hand(workload: hdsim.Workload, order: tuple[int, ...], in_order: bool) ->
 
 def known(workload: hdsim.Workload, objective: str = "mean_bounded_slowdown", in_order: bool = False) -> Jobs:
     columns = workload.submission_time, workload.runtime, workload.requested_cores
-    return Jobs(*(column.copy() for column in columns), 4, in_order, OBJECTIVES[objective])
+    return Jobs(*(column.copy() for column in columns), 4, in_order, MEAN_COSTS[objective])
 
 
 @settings(max_examples=30, deadline=None)
@@ -69,7 +70,7 @@ def test_schedules_of_lists_are_those_by_hand(seed: int, in_order: bool) -> None
     np.testing.assert_array_equal(finish, start + workload.runtime)
 
 
-@pytest.mark.parametrize("objective", list(OBJECTIVES))
+@pytest.mark.parametrize("objective", list(MEAN_COSTS))
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_optimum_of_few_jobs_is_attained_and_not_below_the_bound(seed: int, in_order: bool, objective: str) -> None:
@@ -102,7 +103,7 @@ def test_the_relaxation_in_closed_form() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10**6), objective=st.sampled_from(list(OBJECTIVES)))
+@given(seed=st.integers(0, 10**6), objective=st.sampled_from(list(MEAN_COSTS)))
 def test_no_schedule_is_below_the_bound(seed: int, objective: str) -> None:
     workload = tiny(seed, 40)
     least = lower_bound(known(workload, objective))

@@ -17,10 +17,10 @@ from training_setups import make_setup, train_whole_and_cut
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
-from hdsim.kernels import counted_replay
 from hdsim.kernels.learned_scores import COLUMNS, LANES, STATE, WEIGHTS, learned_scores, past_sums
 from hdsim.kernels.like_jobs import expect, make_latest, note_ends
 from hdsim.kernels.profiles import Releases
+from hdsim.kernels.rules import HEAD_ALONE_NUMBERS, NUMBERS
 from hdsim.kernels.scored_replay import PERIOD
 from hdsim.learning.orders import RULES as TRAINED_RULES
 from hdsim.learning.orders import (
@@ -39,7 +39,7 @@ from hdsim.simulation import simulation, windows
 from hdsim.util.resources import folder
 from hdsim.workload.generators.lublin import generate
 
-RULES = {"none": counted_replay.NONE, "easy": counted_replay.EASY, "rlscheduler": counted_replay.RLSCHEDULER}
+RULES = HEAD_ALONE_NUMBERS
 PLATFORM = hdsim.Platform.homogeneous(nodes=32, cores_per_node=2, gflops_per_core=1.0)
 
 
@@ -113,8 +113,8 @@ def looked_ahead(i, backfill, idle, requested, c, bounded, delay, spare):
     now, later = np.flatnonzero(fits)[:16], np.flatnonzero(~fits)[:16]
     left, beside = idle - c[i] * fits[i], []
     for k in now:
-        passes = requested[k] < delay[i] or (backfill == counted_replay.EASY and c[k] <= spare[i])
-        if k != i and c[k] <= left and (fits[i] or (passes and backfill != counted_replay.NONE)):
+        passes = requested[k] < delay[i] or (backfill == NUMBERS["easy"] and c[k] <= spare[i])
+        if k != i and c[k] <= left and (fits[i] or (passes and backfill != NUMBERS["none"])):
             beside.append(k)
             left -= c[k]
     pressure, relieved = (1 / bounded[now]).sum(), (1 / bounded[beside]).sum()
@@ -204,7 +204,7 @@ def test_a_plain_order_that_is_far_better_on_the_past_is_followed(
     laf = hdsim.simulate(PLATFORM, jobs, "easy-laf")
     assert (compiled.jobs["starting_time"] != laf.jobs["starting_time"]).any()
     for network, follows in ((-smallest_area_first(), True), (smallest_area_first(), False)):
-        checks = Checks(np.stack([network, smallest_area_first()]), 64, counted_replay.EASY, False)
+        checks = Checks(np.stack([network, smallest_area_first()]), 64, NUMBERS["easy"], False)
         checks.advance(4, columns_of(jobs), engine.jobs["starting_time"], engine.jobs["finish_time"])
         assert any(checks.followed) == follows
 
@@ -215,7 +215,7 @@ def test_a_network_that_is_ahead_is_compared_with_plain_orders_less_often(
 ) -> None:
     jobs = columns_of(generate(12 * PERIOD, seed=8, cores=64, typed=False, arrival_factor=0.7))
     checks, pasts = (
-        Checks(sign * np.stack([smallest_area_first(), -smallest_area_first()]), 64, counted_replay.EASY, False),
+        Checks(sign * np.stack([smallest_area_first(), -smallest_area_first()]), 64, NUMBERS["easy"], False),
         [],
     )
     cost = checks._cost
@@ -233,7 +233,7 @@ def test_checks_know_nothing_of_ends_to_come() -> None:
         start = jobs.submission + 100.0
         finish = start + jobs.requested / 2
         finish[finish >= jobs.submission[PERIOD - 1]] += later
-        checks = Checks(networks, 64, counted_replay.EASY, False)
+        checks = Checks(networks, 64, NUMBERS["easy"], False)
         checks.advance(1, jobs, start, finish)
         outcomes.append((checks.followed, checks._advantage))
     assert outcomes[0][0] == outcomes[1][0]
@@ -244,7 +244,7 @@ def test_checks_find_the_errors_of_requested_times() -> None:
     trace = generate(300, seed=8, cores=64, typed=False, estimates="tsafrir")
     jobs = columns_of(trace)
     start = jobs.submission + 100.0
-    checks = Checks(smallest_area_first()[np.newaxis], 64, counted_replay.EASY, False)
+    checks = Checks(smallest_area_first()[np.newaxis], 64, NUMBERS["easy"], False)
     checks.advance(2, jobs, start, start + trace.runtime)
     for number, (mean, deviation) in enumerate(checks.errors):
         ended = (start + trace.runtime)[: number * PERIOD] < jobs.submission[number * PERIOD - 1]
@@ -274,7 +274,7 @@ def test_it_is_an_order_like_the_others() -> None:
 def test_windows_of_machines_unlike_home_are_replayed_to_their_ends() -> None:
     rng = np.random.default_rng(5)
     for window in [draw_home(rng), *(draw(rng) for draw in (draw_away, draw_capability) for _ in range(4))]:
-        costs = {rule: window.cost(smallest_area_first(), rule, rule != counted_replay.EASY) for rule in RULES.values()}
+        costs = {rule: window.cost(smallest_area_first(), rule, rule != NUMBERS["easy"]) for rule in RULES.values()}
         assert all(1 <= cost < math.inf for cost in costs.values())
         jobs = window.window.workload
         assert jobs.requested_cores.max() <= jobs.cluster_cores

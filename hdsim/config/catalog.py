@@ -104,6 +104,8 @@ def policies() -> dict[str, Entry]:
             place = f"{name} (cores)" if name in found else name
             line = text.partition("\n")[0]
             found[place] = Entry(f"{key}: {line}", f"agent.{key}={name}\n{text}")
+    for entry in installed("backfill"):
+        found.setdefault(entry.name, Entry(f"backfill: of {entry.value}", f"agent.backfill={entry.name}"))
     return found
 
 

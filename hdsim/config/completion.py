@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hdsim.config.catalog import settings
 from hdsim.config.paths import takes_path
+from hdsim.util.plugins import installed
 from hdsim.util.resources import bundled, folder, groups, options
 
 
@@ -83,6 +84,6 @@ def _policies(key: str) -> Iterator[str]:
         "agent.job_policy": orders,
         "agent.backfill_order": orders,
         "agent.core_policy": list(CORE_POLICIES),
-        "agent.backfill": list(BACKFILLS),
+        "agent.backfill": [*BACKFILLS, *sorted(installed("backfill").names)],
     }
     yield from dict.fromkeys(values.get(key, ()))

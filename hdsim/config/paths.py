@@ -13,13 +13,14 @@ from hdsim.results.run_directory.inputs import is_input
 _KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
 #: Keys that take a path and are in no group.
 _TOP_KEYS = ("profile", "actual", "forecasts", "series")
-#: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, sweeps over functions, references.
-_PARSED = re.compile(r"[\w./\\:@%+*?|$-]*|'.*'|\".*\"|\[.*\]|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
+#: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, mappings, sweeps over functions,
+#: references.
+_PARSED = re.compile(r"[\w./\\:@%+*?|$-]*|'.*'|\".*\"|\[.*\]|\{.*\}|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
 
 
 def takes_path(key: str) -> bool:
     """Whether the value of a key is a path."""
-    return key in _TOP_KEYS or ("." in key and key.rpartition(".")[2] in _KEYS)
+    return key in (*_TOP_KEYS, "agent.backfill") or ("." in key and key.rpartition(".")[2] in _KEYS)
 
 
 def quoted_path(override: str) -> str:

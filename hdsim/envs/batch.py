@@ -29,7 +29,7 @@ from hdsim.kernels.episode_state import EPISODE, JOB, RULES, Outcome, State, Tra
 from hdsim.kernels.episodes import step
 from hdsim.kernels.free_ranges import make_free_ranges, placements
 from hdsim.kernels.node_episodes import STOPPED, Grid
-from hdsim.results.metrics import TAU
+from hdsim.kernels.rules import DECIDING, NUMBERS, TAU, Backfilling, Deciding
 from hdsim.results.result import Result
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import ranking
@@ -46,10 +46,8 @@ _OBJECTIVES: dict[type[objectives.Objective], int] = {
     objectives.Makespan: episode_state.CORES,
     objectives.BoundedSlowdown: episode_state.SLOWDOWN,
 }
-_DECIDE = {"always": episode_state.ALWAYS, "queued": episode_state.QUEUED, "useful": episode_state.USEFUL}
 #: The job order of a policy pair that draws.
 _RANDOM = "random"
-_BACKFILL = {"none": episode_state.NO_BACKFILL, "easy": episode_state.EASY, "rlscheduler": episode_state.RLSCHEDULER}
 
 
 def covers(environment: SchedulingEnv) -> bool:
@@ -271,8 +269,8 @@ def _rules(environment: SchedulingEnv) -> Any:
         "choices": environment.n_actions - action.has_void,
         "void": action.has_void,
         "commit": picks and action.commit,
-        "backfill": _BACKFILL[action.backfilling] if picks else episode_state.NO_BACKFILL,
-        "decide": episode_state.USEFUL if picks else _DECIDE[action.decide],
+        "backfill": NUMBERS[action.backfilling] if picks else Backfilling.NONE,
+        "decide": Deciding.USEFUL if picks else DECIDING[action.decide],
         "shows_rows": isinstance(observer, Jobs),
         "sensitivity": observer.sensitivity if isinstance(observer, Minimal) else 1.0,
         "objective": _OBJECTIVES[type(objective)],

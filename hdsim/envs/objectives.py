@@ -10,8 +10,8 @@ import numpy as np
 
 from hdsim.decisions.base import oversubscription_limit
 from hdsim.kernels.node_episodes import busy_speed
+from hdsim.kernels.rules import TAU
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
-from hdsim.results.metrics import TAU
 
 if TYPE_CHECKING:
     from hdsim.decisions import DecisionProblem

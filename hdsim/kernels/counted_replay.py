@@ -15,26 +15,23 @@ from hdsim.kernels.compiling import kernel
 from hdsim.kernels.free_ranges import FreeRanges, give, take
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.profiles import (
-    ROUNDED_UP,
     Profile,
     Releases,
     add_release,
     forward,
     head_reservation,
+    longest_before,
     plan,
     remove_release,
     reserve,
 )
 from hdsim.kernels.queue_tree import QueueTree, enter, leave, next_fitting
+from hdsim.kernels.rules import HEAD_ALONE, Backfilling
 from hdsim.kernels.walltime import reaches_walltime
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Backfilling algorithms.
-NONE, EASY, CONSERVATIVE, RLSCHEDULER, GREEDY = range(5)
-#: The same by name.
-BACKFILLS = {"none": NONE, "easy": EASY, "conservative": CONSERVATIVE, "rlscheduler": RLSCHEDULER, "greedy": GREEDY}
 #: Entries of `CountedReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
 #: instant, number of cores.
 BACKFILL, COMMIT, BATCH, CORES = range(4)
@@ -124,7 +121,7 @@ def replay(state: CountedReplay, instants: int) -> int:
     ends, waiting, idle, queue, releases = state.ends, state.waiting, state.idle, state.queue, state.releases
     profile, end_date, end_count, free = state.profile, ends.key, ends.length, idle.length
     head_of, head_count, least = waiting.item, waiting.length, queue.size
-    serves = backfill in (NONE, EASY, RLSCHEDULER)
+    serves = backfill in HEAD_ALONE
     for _ in range(instants):
         # A pass takes at most one range for each core.
         if held[numbers[STARTED]] + cores > len(first):
@@ -140,11 +137,11 @@ def replay(state: CountedReplay, instants: int) -> int:
             job = started[start]
             finish_time[job] = now
             give(idle, first, last, held[start], held[start + 1])
-            if backfill != NONE:
+            if backfill != Backfilling.NONE:
                 begin = starting_time[job]
                 expected = begin + requested[job]
                 remove_release(releases, expected, job)
-                if backfill == EASY:
+                if backfill == Backfilling.EASY:
                     numbers[RESERVED] = -1
                 # A job of zero duration ends before its expected end, which is just after its start.
                 if expected != now or begin == now:
@@ -157,7 +154,7 @@ def replay(state: CountedReplay, instants: int) -> int:
             numbers[QUEUED] += 1
             if serves:
                 push(waiting, float(rank[job]), job)
-            if backfill != NONE:
+            if backfill != Backfilling.NONE:
                 enter(queue, places[job], float(size[job]), requested[job])
             if places[job] < numbers[PLANNED]:
                 numbers[PLANNED] = -1
@@ -166,7 +163,7 @@ def replay(state: CountedReplay, instants: int) -> int:
         if not numbers[QUEUED] or not (free[1] or commit):
             continue
         overdue = releases.length[0] > 0 and releases.end[0] <= now
-        if backfill == CONSERVATIVE:
+        if backfill == Backfilling.CONSERVATIVE:
             if numbers[PLANNED] < 0 or overdue:
                 plan(profile, releases, now, float(free[1]))
                 numbers[PLANNED] = head_count[0] = 0
@@ -186,29 +183,29 @@ def replay(state: CountedReplay, instants: int) -> int:
                     job = head_of[0]
                 if size[job] <= free[1]:
                     numbers[HEAD] = -1
-                    if backfill == EASY:
+                    if backfill == Backfilling.EASY:
                         numbers[RESERVED] = -1
                 else:
                     if commit:
                         numbers[HEAD] = job
                     # The head does not fit, so that only another job may.
-                    if backfill == NONE or (backfill == EASY and least[1] > free[1]):
+                    if backfill == Backfilling.NONE or (backfill == Backfilling.EASY and least[1] > free[1]):
                         break
                     serving = False
-                    if numbers[RESERVED] != job or (backfill == EASY and overdue):
+                    if numbers[RESERVED] != job or (backfill == Backfilling.EASY and overdue):
                         dates[SHADOW], dates[EXTRA] = head_reservation(releases, now, float(free[1]), float(size[job]))
                         numbers[RESERVED] = job
                     shadow = dates[SHADOW]
-                    if backfill == RLSCHEDULER:
+                    if backfill == Backfilling.RLSCHEDULER:
                         # Jobs end strictly before the reservation, which is made once for each head.
                         shadow = np.nextafter(shadow, -math.inf)
                     else:
-                        # An upper bound with a margin for rounding, as in the engine. While no job ends and the head is
-                        # the same, blocked jobs stay blocked, so that the search finds submitted ones only.
-                        longest = (shadow - now) * ROUNDED_UP if shadow > now else 0.0
+                        # While no job ends and the head is the same, blocked jobs stay blocked, so that the search
+                        # finds submitted ones only.
+                        longest = longest_before(shadow, now, 1.0)
                         extra = widest = dates[EXTRA]
                     job = -1
-            elif backfill == CONSERVATIVE:
+            elif backfill == Backfilling.CONSERVATIVE:
                 job = _next_planned(queue, profile, waiting, candidates, size, requested, numbers, now, float(cores))
                 if job < 0:
                     break
@@ -230,7 +227,7 @@ def replay(state: CountedReplay, instants: int) -> int:
             if reaches_walltime(date, limit, ends_in_delay[job]):
                 date, killed[job] = limit, True
             push(ends, date, start)
-            if backfill != NONE:
+            if backfill != Backfilling.NONE:
                 leave(queue, places[job])
                 add_release(releases, now + requested[job], job, float(size[job]))
             if not serving and not free[1]:

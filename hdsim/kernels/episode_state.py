@@ -12,10 +12,6 @@ from hdsim.kernels.rows import Flags, Floats, Ints, Numbers
 WEIGHTS, JOBS, CORES, SPEEDS, SLOWDOWN = range(5)
 #: Order of a policy pair that draws the next job.
 RANDOM_ORDER = -1
-#: When a policy pair is asked for: at every instant, while a job waits, while a job waits and a core is idle.
-ALWAYS, QUEUED, USEFUL = range(3)
-NO_BACKFILL, EASY, RLSCHEDULER = range(3)
-
 
 #: Settings of the environments.
 RULES = np.dtype(
@@ -24,8 +20,8 @@ RULES = np.dtype(
         ("choices", "i8"),  # actions besides void
         ("void", "?"),  # the last action leaves everything until the next instant
         ("commit", "?"),  # any job may be selected; it is waited for if it does not fit
-        ("backfill", "i8"),  # backfilling while a job is waited for
-        ("decide", "i8"),  # when a policy pair is asked for
+        ("backfill", "i8"),  # `Backfilling` while a job is waited for
+        ("decide", "i8"),  # `Deciding`
         ("shows_rows", "?"),  # the observation has a row for each of the first queued jobs, otherwise quantiles
         ("sensitivity", "f8"),  # of the change of the queue's length in the observation
         ("objective", "i8"),  # source of the rewards

@@ -15,11 +15,7 @@ import numpy as np
 from hdsim.kernels import node_episodes as on_nodes
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.episode_state import (
-    ALWAYS,
-    EASY,
     JOBS,
-    NO_BACKFILL,
-    QUEUED,
     RANDOM_ORDER,
     SLOWDOWN,
     SPEEDS,
@@ -30,8 +26,9 @@ from hdsim.kernels.episode_state import (
 )
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.node_episodes import Grid
-from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
+from hdsim.kernels.profiles import Releases, add_release, head_reservation, longest_before, remove_release
 from hdsim.kernels.rows import Ints, percentile, write_quantiles, write_rows
+from hdsim.kernels.rules import Backfilling, Deciding
 from hdsim.kernels.walltime import reaches_walltime
 
 _NONE = -1
@@ -131,7 +128,7 @@ def _pending(e: int, rules: Any, trace: Trace, state: State) -> bool:
         return False
     queued, idle = episode.tail - episode.head, episode.idle
     if not rules.picks_jobs:
-        return rules.decide == ALWAYS or (queued > 0 and (rules.decide == QUEUED or idle > 0))
+        return rules.decide == Deciding.ALWAYS or (queued > 0 and (rules.decide == Deciding.QUEUED or idle > 0))
     if rules.commit:
         return queued > 0 and episode.committed == _NONE
     if idle:
@@ -193,13 +190,13 @@ def _next_instant(e: int, rules: Any, trace: Trace, state: State, grid: Grid | N
             if math.isnan(trace.scales[k]):
                 state.scales[e, k] = percentile(trace.values[k, episode.first : job])
     episode.passed = False
-    if rules.backfill != NO_BACKFILL:
+    if rules.backfill != Backfilling.NONE:
         for i in range(ended):
             job = state.ended[e, i]
             end = state.start[e, job - episode.first] + trace.jobs[job].requested
             remove_release(_releases(e, state), end, job)
             episode.freed = True
-            if rules.backfill == EASY:
+            if rules.backfill == Backfilling.EASY:
                 episode.reserved = _NONE
     return True
 
@@ -292,7 +289,7 @@ def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
     state.log[e, episode.events] = own
     episode.events += 1
     episode.idle -= trace.cores[job]
-    if rules.backfill != NO_BACKFILL:
+    if rules.backfill != Backfilling.NONE:
         add_release(_releases(e, state), now + trace.jobs[job].requested, job, float(trace.cores[job]))
 
 
@@ -326,11 +323,11 @@ def _serve(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
     episode = state.episodes[e]
     if trace.cores[job] <= episode.idle:
         _start(e, job, rules, trace, state)
-        if rules.backfill == EASY:
+        if rules.backfill == Backfilling.EASY:
             episode.reserved = _NONE
         return
     episode.committed = job
-    if rules.backfill != NO_BACKFILL:
+    if rules.backfill != Backfilling.NONE:
         _backfill(e, job, rules, trace, state)
 
 
@@ -345,7 +342,7 @@ def _backfill(e: int, head: int, rules: Any, trace: Trace, state: State) -> None
 
     With EASY they leave the reservation alone; with RLScheduler's rule they end before its first date.
     """
-    episode, queue, easy = state.episodes[e], state.queue[e, 0], rules.backfill == EASY
+    episode, queue, easy = state.episodes[e], state.queue[e, 0], rules.backfill == Backfilling.EASY
     now, idle, place = episode.now, episode.idle, episode.head
     if easy and not idle:
         return
@@ -362,8 +359,7 @@ def _backfill(e: int, head: int, rules: Any, trace: Trace, state: State) -> None
             place -= 1
     episode.freed = False
     shadow, extra = episode.shadow, episode.extra
-    # As in :class:`hdsim.scheduling.backfill.easy.Easy`, with its margin for rounding.
-    longest = (shadow - now) * ROUNDED_UP if shadow > now else 0.0
+    longest = longest_before(shadow, now, 1.0)
     for i in range(place, episode.tail):
         job = queue[i]
         cores, requested = trace.cores[job], trace.jobs[job].requested

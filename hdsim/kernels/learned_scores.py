@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
-from hdsim.kernels.counted_replay import EASY, NONE, RLSCHEDULER
 from hdsim.kernels.profiles import Releases, later
 from hdsim.kernels.rows import logarithms
+from hdsim.kernels.rules import HEAD_ALONE, TAU, Backfilling
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,18 +31,15 @@ OUTPUT = CONTEXT + STATE * LANES
 PART = OUTPUT + LANES
 #: Weights of the linear part for the first two columns, run time and cores: those of a plain order.
 TIME, WIDTH = INPUT + LANES - 1, INPUT + 2 * LANES - 1
-#: Rules with weights of their own; other rules of backfilling count as EASY.
-RULES = (NONE, EASY, RLSCHEDULER)
-WEIGHTS = len(RULES) * PART
+#: The rules of `HEAD_ALONE` have weights of their own; the others count as EASY.
+WEIGHTS = len(HEAD_ALONE) * PART
 #: Latest jobs that the recent past consists of.
 PAST = 256
 #: The first queued jobs that fit, and the first that do not, on which the effects of a job are looked at.
 AFFECTED = 16
 #: Columns of the sums over the past, see `past_sums`.
 SUMS, LOG_TIME, LOG_CORES = 9, 7, 8
-#: Threshold of the bounded slowdown in seconds; kernels import nothing from higher layers.
-_TAU = 10.0
-LOG_TAU = math.log(_TAU)
+LOG_TAU = math.log(TAU)
 
 
 @kernel
@@ -69,7 +66,7 @@ def add_to_sums(sums: Floats, job: int, requested: float, size: int) -> None:
     row[2] = before[2] + cores
     row[3] = before[3] + cores * cores
     row[4] = before[4] + r * c
-    row[5] = before[5] + 1.0 / max(r, _TAU)
+    row[5] = before[5] + 1.0 / max(r, TAU)
     row[6] = before[6] + 1.0 / c
     # These two are not sums, but of the job itself; the first may become that of its expected run time.
     before[LOG_TIME], before[LOG_CORES] = time, cores
@@ -86,7 +83,7 @@ def affected(
     places, pressures, found, total = np.empty(AFFECTED, np.int64), np.empty(AFFECTED), 0, 0.0
     for i in range(count):
         if (size[queue[i]] <= idle) == fit and found < AFFECTED:
-            places[found], pressures[found] = i, 1.0 / max(requested[queue[i]], _TAU)
+            places[found], pressures[found] = i, 1.0 / max(requested[queue[i]], TAU)
             total += pressures[found]
             found += 1
     return places, pressures, found, total
@@ -126,7 +123,7 @@ def relief(
         job = fitting[k]
         if job == head or size[job] > left:
             continue
-        if fit or requested[job] < delay or (backfill == EASY and size[job] <= spare):
+        if fit or requested[job] < delay or (backfill == Backfilling.EASY and size[job] <= spare):
             left -= size[job]
             pressure += pressures[k]
     return left, pressure
@@ -186,7 +183,7 @@ def learned_scores(
     Args:
         weights: (WEIGHTS,) the network.
         cores: Cores of the machine.
-        backfill: Backfilling algorithm of :mod:`hdsim.kernels.counted_replay`.
+        backfill: Number of :class:`hdsim.kernels.rules.Backfilling`.
         now: Present time in seconds.
         idle: Idle cores.
         queue: (Q or more,) queued jobs in order of submission.
@@ -205,7 +202,7 @@ def learned_scores(
     jobs = float(last - first)
     time_mean = (sums[last, 0] - sums[first, 0]) / jobs
     width_mean = (sums[last, 2] - sums[first, 2]) / jobs
-    part = 0 if backfill == NONE else 2 if backfill == RLSCHEDULER else 1
+    part = 0 if backfill == Backfilling.NONE else 2 if backfill == Backfilling.RLSCHEDULER else 1
     weights = weights[part * PART : (part + 1) * PART]
     for k in range(PART):
         if weights[k] != 0.0 and k != TIME and k != WIDTH:
@@ -271,7 +268,7 @@ def learned_scores(
         delay = later(releases.end[low - 1], now) - now if low else 0.0
         if low:
             gap = min(gap, delay)
-        wait, bounded = now - submission[job], max(requested[job], _TAU)
+        wait, bounded = now - submission[job], max(requested[job], TAU)
         logs[4 * i] = 1.0 + wait / bounded
         logs[4 * i + 1] = 1.0 + wait / queue_wait
         logs[4 * i + 2] = 1.0 + delay / bounded
@@ -314,7 +311,7 @@ def learned_scores(
         fit, delay, left, relieved = size[job] <= idle, delays[i], idle, 0.0
         if fit:
             left -= size[job]
-        if fit or backfill != NONE:
+        if fit or backfill != Backfilling.NONE:
             left, relieved = relief(job, fit, delay, spare[i], left, backfill, requested, size, fitting, gains, fits)
         column[18] = 4.0 * relieved / pressure if fits else 0.0
         column[19] = 3.0 * (idle - left) / (idle + 1.0)

@@ -16,7 +16,6 @@ from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.pcg64 import Words, shuffle
 from hdsim.kernels.profiles import (
-    ROUNDED_UP,
     Holdings,
     JobRequests,
     Releases,
@@ -25,10 +24,12 @@ from hdsim.kernels.profiles import (
     fill_beside,
     fill_exactly,
     head_reservation,
+    longest_before,
     remove_release,
     reserve_head,
 )
 from hdsim.kernels.queue_tree import QueueTree, enter, leave, next_fitting
+from hdsim.kernels.rules import Backfilling
 from hdsim.kernels.walltime import reaches_walltime
 
 Bools = NDArray[np.bool_]
@@ -40,8 +41,6 @@ Random = tuple[Words, Ints, Bools]
 
 #: Core policy `random`; the others are those of :func:`hdsim.kernels.nodes.pick`.
 RANDOM = -6
-#: Backfilling algorithms.
-NONE, EASY, GREEDY = range(3)
 #: More chunks than a job has.
 MANY = 1 << 62
 #: Entries of `NodeReplay.rules`: backfilling algorithm, whether a head stays the head, whether there is one pass per
@@ -171,12 +170,12 @@ def replay(state: NodeReplay, instants: int) -> int:
     first, last, progress, store = state.first, state.last, state.progress, state.nodes
     batch, commit, backfill = rules[_BATCH] != 0, rules[_COMMIT] != 0, rules[_BACKFILL]
     model, counts = rules[_MODEL], rules[_COUNTS] != 0
-    alike, bounded = rules[_ALIKE] != 0, backfill == EASY and not counts
+    alike, bounded = rules[_ALIKE] != 0, backfill == Backfilling.EASY and not counts
     for _ in range(instants):
         # A pass takes at most one range for each core.
         if ints[HELD, numbers[STARTED]] + len(ids) > len(first):
             return FULL
-        if backfill != NONE and not counts and holdings.length[0] + len(ids) > len(holdings.node):
+        if backfill != Backfilling.NONE and not counts and holdings.length[0] + len(ids) > len(holdings.node):
             return FULL
         arrived = numbers[ARRIVED]
         arrival = floats[SUBMISSION, arriving[arrived]] if arrived < len(arriving) else math.inf
@@ -200,7 +199,7 @@ def replay(state: NodeReplay, instants: int) -> int:
                 start = ints[START, job]
                 count = _list(first, last, ints[HELD, start], ints[HELD, start + 1], ids)
                 nodes.release(store, ids[:count], jobs.memory[job], bandwidth[job])
-                if backfill != NONE:
+                if backfill != Backfilling.NONE:
                     remove_release(releases, floats[EXPECTED, job], job)
                     numbers[RESERVED] = -1
             if not batch:
@@ -211,7 +210,7 @@ def replay(state: NodeReplay, instants: int) -> int:
             arrived += 1
             numbers[QUEUED] += 1
             push(waiting, float(ints[RANK, job]), job)
-            if backfill != NONE:
+            if backfill != Backfilling.NONE:
                 tree = jobs.kind[job] if len(candidates.cores) > 1 else 0
                 enter(_tree(candidates, tree), candidates.place[job], float(ints[SIZE, job]), jobs.time[job])
             if not batch:
@@ -222,7 +221,7 @@ def replay(state: NodeReplay, instants: int) -> int:
         numbers[ARRIVED] = arrived
 
         head, place, anew, shadow, longest, extra = -1, 0, True, 0.0, 0.0, 0.0
-        if backfill == GREEDY:
+        if backfill == Backfilling.GREEDY:
             # There is no head: while no job ends, blocked jobs stay blocked, and nothing is reserved.
             head, anew, shadow, longest, extra = floats.shape[1], ended, math.inf, math.inf, math.inf
             candidates.found[:], candidates.next[:] = -1, 0
@@ -259,7 +258,7 @@ def replay(state: NodeReplay, instants: int) -> int:
                     continue
                 if commit:
                     numbers[HEAD] = job
-                if backfill != EASY or not numbers[IDLE]:
+                if backfill != Backfilling.EASY or not numbers[IDLE]:
                     break
                 head = job
                 stale = numbers[RESERVED] != head or (releases.length[0] > 0 and releases.end[0] <= now)
@@ -277,18 +276,18 @@ def replay(state: NodeReplay, instants: int) -> int:
                 elif submitted == floats.shape[1]:
                     break
                 shadow, extra = dates[SHADOW], dates[EXTRA]
-                # An upper bound with a margin for rounding; the estimates below decide.
-                longest = (shadow - now) * dates[FASTEST] * ROUNDED_UP if shadow > now else 0.0
+                # An upper bound; the estimates below decide.
+                longest = longest_before(shadow, now, dates[FASTEST])
                 candidates.found[:], candidates.next[:] = -1, 0
                 continue
 
             slowest = _slowest(state.speed, ids[:count])
             end = now + (jobs.time[job] if ints[AT_PEAK, job] else jobs.time[job] / slowest)
-            if backfill != NONE and not counts:
+            if backfill != Backfilling.NONE and not counts:
                 _hold(store, holdings, job, ids[:count])
             if head < 0:
                 numbers[HEAD] = numbers[RESERVED] = -1
-            elif backfill == EASY and end > shadow:
+            elif backfill == Backfilling.EASY and end > shadow:
                 admitted = _admit(counts, dates, free, allowed, jobs, holdings, head, job, size)
                 if not admitted and not late and not ints[AT_PEAK, job]:
                     # Nodes all of whose cores are fast enough for an end by the shadow time.
@@ -326,7 +325,7 @@ def replay(state: NodeReplay, instants: int) -> int:
             ints[JOB, start], ints[START, job], floats[BEGIN, job] = job, start, now
             ints[HELD, start + 1] = _record(first, last, ints[HELD, start], chosen)
             nodes.allocate(store, chosen, jobs.memory[job], bandwidth[job])
-            if backfill != NONE:
+            if backfill != Backfilling.NONE:
                 leave(_tree(candidates, jobs.kind[job] if len(candidates.cores) > 1 else 0), candidates.place[job])
                 floats[EXPECTED, job] = end
                 add_release(releases, end, job, float(size))

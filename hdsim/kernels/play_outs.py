@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel, lean_kernel
-from hdsim.kernels.counted_replay import EASY, NONE, RLSCHEDULER
-from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
+from hdsim.kernels.profiles import Releases, add_release, head_reservation, longest_before, remove_release
+from hdsim.kernels.rules import TAU, Backfilling
 from hdsim.kernels.scenarios import Future
 
 Floats = NDArray[np.float64]
@@ -27,8 +27,12 @@ Table = NDArray[np.float64]
 NO_PLAN, NO_KEYS = np.zeros(0, np.int64), np.zeros((0, 0))
 #: Costs of a job of which the mean is taken.
 BOUNDED_SLOWDOWN, WAITING_TIME, TURNAROUND_TIME = range(3)
-#: Threshold of the bounded slowdown in seconds; kernels import nothing from higher layers.
-TAU = 10.0
+#: The means by metric.
+MEAN_COSTS = {
+    "mean_bounded_slowdown": BOUNDED_SLOWDOWN,
+    "mean_waiting_time": WAITING_TIME,
+    "mean_turnaround_time": TURNAROUND_TIME,
+}
 
 
 class Decision(NamedTuple):
@@ -57,7 +61,7 @@ class Situation(NamedTuple):
     """The present and the rules.
 
     Attributes:
-        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        backfill: A number of :data:`hdsim.kernels.rules.HEAD_ALONE`.
         commit: A head stays the head until it starts, as the given ones do in any case.
         batch: One pass per instant; otherwise one per event, ends first, as in a fork with arrivals.
         now: Present time in seconds.
@@ -290,7 +294,7 @@ def play_out(
     ending, end, releases, line, line_key, early = space
     submission, runtime, requested, size, key = jobs.submission, jobs.runtime, jobs.requested, jobs.size, jobs.key
     start, finish, running = jobs.start, jobs.finish, jobs.running
-    n, coming, strict = len(size), running + jobs.queued, backfill == RLSCHEDULER
+    n, coming, strict = len(size), running + jobs.queued, backfill == Backfilling.RLSCHEDULER
     for place in range(running):
         ending[place] = jobs.last[place]
         end[place] = finish[ending[place]]
@@ -320,17 +324,17 @@ def play_out(
                     else:
                         head = line[first]
                 if size[head] > idle:
-                    if backfill == NONE:
+                    if backfill == Backfilling.NONE:
                         break
                     overdue = releases.length[0] > 0 and releases.end[0] <= now
-                    if reserved != head or (backfill == EASY and overdue):
+                    if reserved != head or (backfill == Backfilling.EASY and overdue):
                         shadow, extra = head_reservation(releases, now, float(idle), float(size[head]))
                         reserved, untried = head, 0
-                    longest = (shadow - now) * ROUNDED_UP if shadow > now else 0.0
+                    longest = longest_before(shadow, now, 1.0)
                     place = untried if strict else max(first, untried)
                     continue
                 job, head, chosen = head, -1, False
-                if backfill == EASY:
+                if backfill == Backfilling.EASY:
                     reserved = -1
             else:
                 if idle == 0:
@@ -380,7 +384,7 @@ def play_out(
             end[at], ending[at] = finish[job], job
             running += 1
             begun += 1
-            if backfill != NONE:
+            if backfill != Backfilling.NONE:
                 add_release(releases, now + requested[job], job, float(size[job]))
         if begun == n or not whole:
             return
@@ -392,9 +396,9 @@ def play_out(
             running -= 1
             job, untried = ending[running], 0
             idle += size[job]
-            if backfill != NONE:
+            if backfill != Backfilling.NONE:
                 remove_release(releases, start[job] + requested[job], job)
-                if backfill == EASY:
+                if backfill == Backfilling.EASY:
                     reserved = -1
             if not batch:
                 # Arrivals at this instant have a pass of their own.

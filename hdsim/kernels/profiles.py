@@ -138,6 +138,18 @@ def head_reservation(releases: Releases, now: float, idle: float, cores: float) 
     return (shadow if missing <= 0 else math.inf), -missing
 
 
+@lean_kernel
+def longest_before(shadow: float, now: float, fastest: float) -> float:
+    """Returns an upper bound, with a margin for rounding, of the run times at reference speed that end by a date.
+
+    Args:
+        shadow: The date in seconds.
+        now: Present time in seconds.
+        fastest: Highest speed of a core relative to the reference.
+    """
+    return (shadow - now) * fastest * ROUNDED_UP if shadow > now else 0.0
+
+
 @kernel
 def plan(profile: Profile, releases: Releases, now: float, idle: float) -> None:
     """Makes a profile of the running jobs alone.

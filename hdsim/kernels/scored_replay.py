@@ -20,16 +20,13 @@ from hdsim.kernels.counted_replay import (
     BATCH,
     COMMIT,
     CORES,
-    EASY,
     EXTRA,
     HEAD,
-    NONE,
     NOW,
     OVER,
     PAUSED,
     QUEUED,
     RESERVED,
-    RLSCHEDULER,
     SHADOW,
     STARTED,
 )
@@ -37,7 +34,8 @@ from hdsim.kernels.free_ranges import FreeRanges, give, take
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.learned_scores import LOG_TIME, learned_scores
 from hdsim.kernels.like_jobs import expect, note_end
-from hdsim.kernels.profiles import ROUNDED_UP, Releases, add_release, head_reservation, remove_release
+from hdsim.kernels.profiles import Releases, add_release, head_reservation, longest_before, remove_release
+from hdsim.kernels.rules import Backfilling
 from hdsim.kernels.walltime import reaches_walltime
 
 Floats = NDArray[np.float64]
@@ -158,7 +156,7 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
             numbers[CHANGES] += 1
             remove_release(releases, starting_time[job] + requested[job], job)
             note_end(latest, kind, job, starting_time[job], now)
-            if backfill == EASY:
+            if backfill == Backfilling.EASY:
                 numbers[RESERVED] = -1
             if not batch:
                 break
@@ -171,9 +169,9 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
         head, idle = numbers[HEAD], numbers[IDLE]
         # The order matters for a new head and for backfilling with EASY, where a job can start.
         needed = head < 0 and commit and waiting > 0
-        if head < 0 or size[head] <= idle or backfill == EASY:
+        if head < 0 or size[head] <= idle or backfill == Backfilling.EASY:
             needed = needed or one_fits(queue, waiting, size, idle)
-        if not needed and (backfill != RLSCHEDULER or head < 0):
+        if not needed and (backfill != Backfilling.RLSCHEDULER or head < 0):
             continue
         # A pass: jobs are chosen one by one until none can start. Candidates are tried after a head that does not fit.
         serving, longest = True, 0.0
@@ -201,23 +199,23 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
                 job = queue[place]
                 if size[job] <= idle:
                     head = -1
-                    if backfill == EASY:
+                    if backfill == Backfilling.EASY:
                         numbers[RESERVED] = -1
                 else:
                     if commit:
                         head = job
-                    if backfill == NONE:
+                    if backfill == Backfilling.NONE:
                         break
                     serving = False
                     overdue = releases.length[0] > 0 and releases.end[0] <= now
-                    if numbers[RESERVED] != job or (backfill == EASY and overdue):
+                    if numbers[RESERVED] != job or (backfill == Backfilling.EASY and overdue):
                         dates[SHADOW], dates[EXTRA] = head_reservation(releases, now, float(idle), float(size[job]))
                         numbers[RESERVED] = job
-                    longest = (dates[SHADOW] - now) * ROUNDED_UP if dates[SHADOW] > now else 0.0
+                    longest = longest_before(dates[SHADOW], now, 1.0)
                     continue
             else:
                 shadow, extra = dates[SHADOW], dates[EXTRA]
-                if backfill == RLSCHEDULER:
+                if backfill == Backfilling.RLSCHEDULER:
                     # In order of submission, and ends are strictly before the reservation.
                     for i in range(waiting):
                         if size[queue[i]] <= idle and now + requested[queue[i]] < shadow:
@@ -252,7 +250,7 @@ def scored_replay(state: ScoredReplay, instants: int) -> int:
             add_release(releases, now + requested[job], job, float(size[job]))
             # Without commitment a head that cannot start, beside jobs that cannot, has no effect.
             needed = after_start and serving and commit and waiting > 0
-            if after_start and (serving or backfill == EASY):
+            if after_start and (serving or backfill == Backfilling.EASY):
                 needed = needed or one_fits(queue, waiting, size, idle)
         numbers[QUEUED], numbers[HEAD], numbers[IDLE] = waiting, head, idle
     return PAUSED

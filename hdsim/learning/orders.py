@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
-from hdsim.kernels.counted_replay import ARRIVED, BATCH, CORES, EASY, NONE, RLSCHEDULER
+from hdsim.kernels.counted_replay import ARRIVED, BATCH, CORES
 from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, PART, STATE, WEIGHTS
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
+from hdsim.kernels.rules import HEAD_ALONE_NUMBERS, NUMBERS, Backfilling
 from hdsim.kernels.scored_replay import CHECK, ScoredReplay, scored_replay
 from hdsim.scheduling.learned import Checks, columns_of, make_replay, power_order
 from hdsim.simulation import windows
@@ -28,7 +29,7 @@ from hdsim.workload.model import Workload
 Floats = NDArray[np.float64]
 
 #: Backfilling algorithm and whether a head stays the head, in the order of the weights.
-RULES = {"none": (NONE, True), "easy": (EASY, False), "rlscheduler": (RLSCHEDULER, True)}
+RULES = {name: (number, name != "easy") for name, number in HEAD_ALONE_NUMBERS.items()}
 #: Jobs of a window that count, at home and away from it, and jobs before them in a window that begins warm.
 JOBS, JOBS_AWAY, WARM = 1024, 512, 1024
 #: Family of the windows away from home: wider than the family ``random``.
@@ -44,7 +45,7 @@ BEGIN_RLSCHEDULER = {
     20: -4.0, 24: -8.0,
 }  # fmt: skip
 #: Mean bounded slowdown of a window of mean weight at home, by backfilling algorithm.
-TYPICAL = {NONE: 280.0, EASY: 25.0, RLSCHEDULER: 55.0}
+TYPICAL: dict[int, float] = {Backfilling.NONE: 280.0, Backfilling.EASY: 25.0, Backfilling.RLSCHEDULER: 55.0}
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Window:
         jobs, nothing, rule = (
             columns_of(workload)._replace(kind=np.full(len(workload), -1)),
             np.zeros(0, np.int64),
-            NONE,
+            NUMBERS["none"],
         )
         network, cores = np.zeros((1, WEIGHTS)), workload.cluster_cores
         replay = make_replay(jobs, workload.runtime.copy(), network, cores, nothing, backfill=rule, commit=True)
@@ -82,7 +83,7 @@ class Window:
         replay.starting_time[:], replay.finish_time[:] = math.nan, math.nan
         ended, *dates = window.ended
         replay.starting_time[ended], replay.finish_time[ended] = dates
-        replay.rules[:] = backfill, commit, True, replay.rules[CORES], after_start and backfill != NONE
+        replay.rules[:] = backfill, commit, True, replay.rules[CORES], after_start and backfill != Backfilling.NONE
         while warm and replay.arrival[replay.arriving[replay.numbers[ARRIVED]]] <= window.begin:
             if scored_replay(replay, 1) == CHECK:
                 checks.check(replay)
@@ -160,7 +161,7 @@ def _telling_window(trace: Workload, rng: np.random.Generator, *, estimates: boo
     if estimates and (trace.requested_time <= trace.runtime).all():
         return None
     window = _window(trace, JOBS_AWAY, rng)
-    return window if window.cost(smallest_area_first(), EASY, False, after_start=False) >= LEAST else None
+    return window if window.cost(smallest_area_first(), NUMBERS["easy"], False, after_start=False) >= LEAST else None
 
 
 def _window(trace: Workload, jobs: int, rng: np.random.Generator) -> Window:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.kernels.rules import TAU
 from hdsim.report.charts import (
     POINTS,
     WIDE,
@@ -21,7 +22,7 @@ from hdsim.report.charts import (
     duration,
 )
 from hdsim.report.colors import BLUE, GREEN, ORANGE, PURPLE, RED
-from hdsim.results.metrics import TAU, bounded_slowdown
+from hdsim.results.metrics import bounded_slowdown
 
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run

@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import UNFINISHED, FinalState
+from hdsim.kernels.rules import TAU
 
 if TYPE_CHECKING:
     from hdsim.results.replay import FullReplay
 
 Floats = NDArray[np.float64]
 
-#: Threshold of the bounded slowdown, s (Feitelson et al. 1997; RLScheduler and IRMaSim use 10).
-TAU = 10.0
 #: A job starves that waits longer than this many times its requested time.
 STARVATION_FACTOR = 10.0
 #: Share of the makespan cut off at each end for `steady_utilization`.

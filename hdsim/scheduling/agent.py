@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.util.copies import itself
-from hdsim.util.plugins import PluginType, installed
+from hdsim.util.plugins import PluginType, installed, short_name
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -95,11 +95,13 @@ class StockRules:
 def stock_rules(agent: Agent) -> StockRules | None:
     """Returns the rules of a stock classic agent, None for another agent and for one that starts nothing.
 
-    A subclass, which may do anything else, is another agent, as is an object whose methods have been replaced.
+    A subclass, which may do anything else, is another agent, as is an object whose methods have been replaced, and one
+    whose backfilling is not part of hdsim.
     """
     kind = type(agent)
     stock = f"{kind.__module__}.{kind.__qualname__}" == _CLASSIC and not {"begin", "decide"} & vars(agent).keys()
-    return getattr(agent, "rules", None) if stock else None
+    rules: StockRules | None = getattr(agent, "rules", None) if stock else None
+    return rules if rules is not None and rules.backfill in BACKFILLS else None
 
 
 _KIND = PluginType("agent", Agent, "hdsim.Agent")
@@ -171,6 +173,11 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
 
     given = {key: value for key, value in settings.items() if value not in (None, "none")}
     rest = {key: value for key, value in settings.items() if key not in ("backfill", "job_policy")}
+    own = given.get("backfill", "")
+    if isinstance(own, Mapping) or str(own).endswith(".py"):
+        own = own if isinstance(own, Mapping) else {"path": own}
+        given["backfill"] = short_name(own)
+        rest |= {f"backfill.{key}": value for key, value in own.items() if key not in ("path", "_target_")}
     words = {key: given.get(key) for key in ("backfill", "job_policy", "backfill_order")}
     if list(words.values()) == ["greedy", "priority", None] and given.get("core_policy") in SCORES:
         return rest.pop("core_policy"), rest

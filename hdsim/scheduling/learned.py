@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.job_state import FinalState
 from hdsim.errors import ConfigError
-from hdsim.kernels import counted_replay, learned_scores
+from hdsim.kernels import learned_scores
 from hdsim.kernels.heap import make_heap
 from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, LOG_TIME, PART, PAST, SUMS, WEIGHTS, past_sums
 from hdsim.kernels.like_jobs import expect, make_latest, note_end
 from hdsim.kernels.network_play_outs import Ahead
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.kernels.profiles import Releases, make_releases
+from hdsim.kernels.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, Backfilling
 from hdsim.kernels.scored_replay import CHECKS, PERIOD, ScoredReplay, scored_replay
 from hdsim.util.rules import numbers_between
 from hdsim.util.text import shown
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Rules of backfilling that the network tells apart; the others count as EASY.
-RULES = {"none": counted_replay.NONE, "rlscheduler": counted_replay.RLSCHEDULER}
 #: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and ones beside it.
 PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
 #: A weight; products of larger ones would exceed the range of numbers.
@@ -95,7 +94,7 @@ def read_networks(card: str) -> Floats:
 
 def power_order(runtime: float, cores: float) -> Floats:
     """Returns the (WEIGHTS,) network that orders jobs by a product of powers of their run time and their cores."""
-    weights = np.zeros((len(learned_scores.RULES), PART))
+    weights = np.zeros((len(HEAD_ALONE), PART))
     weights[:, INPUT:CONTEXT].reshape(-1, COLUMNS, LANES)[:, :2, -1] = runtime, cores
     return weights.ravel()
 
@@ -116,7 +115,7 @@ def follows_like_jobs(backfill: int) -> bool:
     Under RLScheduler's rule training has weighted the errors of requested times, with which there is less slowdown on
     validation windows.
     """
-    return backfill != counted_replay.RLSCHEDULER
+    return backfill != Backfilling.RLSCHEDULER
 
 
 def make_replay(
@@ -142,7 +141,7 @@ def make_replay(
         networks: (N, WEIGHTS) the network, and those that may be followed instead.
         cores: Number of cores.
         infeasible: Jobs that are rejected.
-        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        backfill: A number of :data:`hdsim.kernels.rules.HEAD_ALONE`.
         commit: A head stays the head until it starts.
         walltime: (J,) s after which jobs are killed, None if none are.
         ends_in_delay: (J,) see ``Workload.ends_in_delay``, None with `walltime`.
@@ -155,7 +154,7 @@ def make_replay(
     running = min(count, cores) + 1
     kind = jobs.kind if follows_like_jobs(backfill) else np.full(count, -1)
     return ScoredReplay(
-        rules=np.array([backfill, commit, batch_events, cores, after_start and backfill != counted_replay.NONE]),
+        rules=np.array([backfill, commit, batch_events, cores, after_start and backfill != Backfilling.NONE]),
         networks=networks,
         followed=np.zeros(count // PERIOD + 1, np.int64),
         errors=np.zeros((count // PERIOD + 1, 2)) + (0.0 if errors is None else errors),
@@ -195,7 +194,7 @@ class Checks:
     Args:
         networks: (N, WEIGHTS) the network, and those that may be followed instead, if any.
         cores: Number of cores.
-        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        backfill: A number of :data:`hdsim.kernels.rules.HEAD_ALONE`.
         commit: A head stays the head until it starts.
     """
 
@@ -271,7 +270,7 @@ class Present:
     Args:
         network: Card of the network.
         cores: Number of cores.
-        backfill: ``NONE``, ``EASY`` or ``RLSCHEDULER`` of :mod:`hdsim.kernels.counted_replay`.
+        backfill: A number of :data:`hdsim.kernels.rules.HEAD_ALONE`.
         commit: A head stays the head until it starts.
     """
 
@@ -388,7 +387,7 @@ def scores(
     """Returns the (Q,) scores of the queued jobs."""
     running, networks = cluster.running, read_networks(network)
     jobs, known, queued = _submitted(queued, cluster)
-    rule, cores = RULES.get(backfill, counted_replay.EASY), int(cluster.platform.n_cpu_cores)
+    rule, cores = HEAD_ALONE_NUMBERS.get(backfill, NUMBERS["easy"]), int(cluster.platform.n_cpu_cores)
     of_cluster, key = _CHECKS.setdefault(cluster, {}), (network, rule, commit_head)
     if key not in of_cluster:
         of_cluster[key] = Checks(networks, cores, rule, commit_head)

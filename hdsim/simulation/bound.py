@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.kernels.lists import Jobs, improve, least_busy_times, make_steps, schedule
-from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, TAU, TURNAROUND_TIME, WAITING_TIME, mean_cost
+from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, MEAN_COSTS, TURNAROUND_TIME, WAITING_TIME, mean_cost
+from hdsim.kernels.rules import TAU
 from hdsim.scheduling.agent import BACKFILLS
 from hdsim.simulation.compiled import interchangeable_cores
 from hdsim.simulation.simulation import simulate
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
     from hdsim.util.arrays import Floats, Ints
     from hdsim.workload.model import Workload
 
-#: Mean costs by metric.
-OBJECTIVES: Mapping[str, int] = {
-    "mean_bounded_slowdown": BOUNDED_SLOWDOWN,
-    "mean_waiting_time": WAITING_TIME,
-    "mean_turnaround_time": TURNAROUND_TIME,
-}
 #: Orders that are compared, whose schedules the search begins with.
 ORDERS = ("fcfs", "sjf", "saf", "f1", "f2", "f3", "f4")
 #: Moves of the search between two looks at the clock.
@@ -89,7 +84,7 @@ def bound(
     Raises:
         ConfigError: A name is unknown, a number is too small, cores are not interchangeable or a job does not fit.
     """
-    for key, name, allowed in (("objective", objective, OBJECTIVES), ("backfill", backfill, BACKFILLS)):
+    for key, name, allowed in (("objective", objective, MEAN_COSTS), ("backfill", backfill, BACKFILLS)):
         if name not in allowed:
             raise ConfigError(not_one_of(name, allowed), where=key)
     if moves < 0 or not (seconds is None or 0 <= seconds < math.inf):
@@ -113,7 +108,7 @@ def bound(
         size=workload.requested_cores.copy(),
         cores=len(ranked),
         in_order=backfill == "none",
-        objective=OBJECTIVES[objective],
+        objective=MEAN_COSTS[objective],
     )
     attained, done = _search(jobs, first, moves, seconds, seed)
     return Bound(objective, scores, min(attained, scores[best]), lower_bound(jobs), done)

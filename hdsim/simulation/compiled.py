@@ -25,6 +25,7 @@ from hdsim.kernels.heap import make_heap
 from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import make_profile, make_releases
 from hdsim.kernels.queue_tree import make_queue_tree
+from hdsim.kernels.rules import NUMBERS, Backfilling
 from hdsim.kernels.scored_replay import ScoredReplay
 from hdsim.platform.schema import CORES
 from hdsim.results.moment import Moment
@@ -96,10 +97,10 @@ def make_replay(
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
     jobs, workload = len(workload), rules.known(workload)
-    backfill = counted_replay.BACKFILLS[rules.backfill]
+    backfill = NUMBERS[rules.backfill]
     rank, candidate = ranking(workload, rules.order)
     place = rank
-    if backfill == counted_replay.RLSCHEDULER:
+    if backfill == Backfilling.RLSCHEDULER:
         place = candidate = np.arange(jobs)
     elif rules.candidates is not None:
         place, candidate = ranking(workload, rules.candidates)
@@ -129,9 +130,9 @@ def make_replay(
         ends=make_heap(running),
         waiting=make_heap(jobs),
         idle=make_free_ranges(cores),
-        queue=make_queue_tree(jobs if backfill != counted_replay.NONE else 0),
-        releases=make_releases(running if backfill != counted_replay.NONE else 0),
-        profile=make_profile(jobs + 2 if backfill == counted_replay.CONSERVATIVE else 0),
+        queue=make_queue_tree(jobs if backfill != Backfilling.NONE else 0),
+        releases=make_releases(running if backfill != Backfilling.NONE else 0),
+        profile=make_profile(jobs + 2 if backfill == Backfilling.CONSERVATIVE else 0),
     )
 
 

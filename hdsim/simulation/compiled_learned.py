@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.stores.ordered import core_sets
 from hdsim.kernels import counted_replay, scored_replay
 from hdsim.kernels.free_ranges import make_free_ranges
+from hdsim.kernels.rules import HEAD_ALONE_NUMBERS
 from hdsim.kernels.scored_replay import ScoredReplay
 from hdsim.scheduling.agent import stock_rules
 from hdsim.scheduling.learned import Checks, columns_of, make_replay, read_networks
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from hdsim.util.arrays import Floats, Ints
     from hdsim.util.intervals import IntervalSets
     from hdsim.workload.model import Workload
-
-#: Rules that the compiled replay knows.
-_RULES = ("none", "easy", "rlscheduler")
 
 
 def compiled_learned(
@@ -48,7 +46,7 @@ def compiled_learned(
 def is_compiled(rules: StockRules) -> bool:
     """Returns whether compiled code knows the rules, where cores are interchangeable."""
     plain = rules.candidates is None and rules.estimates == "requested"
-    return rules.order.network is not None and plain and rules.backfill in _RULES
+    return rules.order.network is not None and plain and rules.backfill in HEAD_ALONE_NUMBERS
 
 
 def make_learned(
@@ -65,14 +63,14 @@ def make_learned(
     return make_replay(
         columns_of(workload), workload.runtime.copy(), read_networks(str(rules.order.network)), cores, infeasible,
         walltime=walltime, ends_in_delay=delay, batch_events=batch_events,
-        backfill=counted_replay.BACKFILLS[rules.backfill], commit=rules.commit_head,
+        backfill=HEAD_ALONE_NUMBERS[rules.backfill], commit=rules.commit_head,
     )  # fmt: skip
 
 
 def make_checks(rules: StockRules, cores: int) -> Checks:
     """Returns the checks of a replay."""
     networks = read_networks(str(rules.order.network))
-    return Checks(networks, cores, counted_replay.BACKFILLS[rules.backfill], rules.commit_head)
+    return Checks(networks, cores, HEAD_ALONE_NUMBERS[rules.backfill], rules.commit_head)
 
 
 def advance(checks: Checks, state: ScoredReplay, instants: int) -> tuple[ScoredReplay, bool]:

@@ -19,6 +19,7 @@ from hdsim.kernels.node_replay import Candidates, NodeReplay
 from hdsim.kernels.pcg64 import restore, words_of
 from hdsim.kernels.profiles import Holdings, JobRequests, make_releases
 from hdsim.kernels.queue_tree import QueueTree, make_queue_tree
+from hdsim.kernels.rules import NUMBERS, Backfilling
 from hdsim.kernels.speeds import shared_of
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.backfill.arrays import job_requests, node_speeds
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 #: Kinds of chunks that have a tree each.
 _MOST_TREES = 64
-_BACKFILLS = {"none": node_replay.NONE, "easy": node_replay.EASY, "greedy": node_replay.GREEDY}
+#: Backfilling algorithms that the compiled replay knows.
+_BACKFILLS = ("none", "easy", "greedy")
 
 
 def compiled_nodes(
@@ -85,7 +87,7 @@ def make_node_replay(
     requests, n, cores = Requests.of(workload, platform), len(workload), platform.n_cores
     workload = rules.known(workload)
     store = NodeCores(platform, requests, core_policy, rng)
-    backfill, homogeneous = _BACKFILLS[rules.backfill], platform.homogeneous_speed
+    backfill, homogeneous = NUMBERS[rules.backfill], platform.homogeneous_speed
     fixed = workload.fixed_duration | homogeneous
     counts = not requests.memory_matters and requests.gpus is None
     rank, candidate = ranking(workload, rules.order)
@@ -93,7 +95,7 @@ def make_node_replay(
     if rules.candidates is not None:
         place, candidate = ranking(workload, rules.candidates)
     running = min(n, cores) + 1
-    backfilled = n if backfill != node_replay.NONE else 0
+    backfilled = n if backfill != Backfilling.NONE else 0
     on_nodes = 0 if counts else backfilled
     kinds: dict[tuple[float, ...], int] = {}
     requested = job_requests(requests, workload.requested_time, fixed, kinds)

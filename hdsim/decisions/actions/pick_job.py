@@ -9,7 +9,8 @@ import numpy as np
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.base import Action, Mask, more_events, one_of, positive_int
 from hdsim.errors import ConfigError
-from hdsim.scheduling.backfill import make_backfill
+from hdsim.kernels.rules import HEAD_ALONE_NUMBERS
+from hdsim.scheduling.backfill import find_backfill
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -47,7 +48,7 @@ class PickJob(Action):
     ) -> None:
         self.queue_size = positive_int("queue_size", queue_size)
         self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
-        self.backfilling = one_of("backfill", backfill, ("none", "easy", "rlscheduler"))
+        self.backfilling = one_of("backfill", backfill, HEAD_ALONE_NUMBERS)
         if backfill != "none" and not commit:
             raise ConfigError("expected env.commit=true with backfilling, which is for jobs waited for", where="env")
         if void and commit:
@@ -63,7 +64,7 @@ class PickJob(Action):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        self._backfill = make_backfill(self.backfilling, cluster)
+        self._backfill = find_backfill(self.backfilling)[1](cluster)
         self._committed: int | None = None
         self._left = False
         self._mask: Mask | None = None

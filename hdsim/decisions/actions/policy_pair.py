@@ -9,6 +9,7 @@ import numpy as np
 
 from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.errors import ConfigError
+from hdsim.kernels.rules import DECIDING
 from hdsim.scheduling.agent import parse_name
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import DynamicQueue, FixedQueue
@@ -47,7 +48,7 @@ class PolicyPair(Action):
         if not self.pairs:
             raise ConfigError("expected at least one policy pair, got none", where="env.pairs")
         self.has_void = void
-        self.decide = one_of("decide", decide, ("useful", "queued", "always"))
+        self.decide = one_of("decide", decide, DECIDING)
         self.core_policy = self.pairs[0][1]
         self.core_policies = tuple(dict.fromkeys(core for _, core in self.pairs))
         self.fixed_policy = len(self.core_policies) == 1

@@ -13,7 +13,7 @@ import numpy as np
 
 from hdsim.backends.sim import Sim
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.kernels.counted_replay import BACKFILLS
+from hdsim.kernels.rules import Backfilling
 from hdsim.learning.orders import AWAY, JOBS, JOBS_AWAY, RULES, Evolution, Window, draw_away, draw_home
 from hdsim.learning.training.evaluation import ORDERS, Evaluation
 from hdsim.learning.training.learner import Learner
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
 
-#: Names of backfilling algorithms in the rules of the evolution.
-_NAMES = {number: name for name, number in BACKFILLS.items()}
 #: Rules of settings of the evolution; of others, whole numbers and others above 0.
 _RULES = {
     **dict.fromkeys((*RULES, "capability"), integers_from(0)),
@@ -109,7 +107,7 @@ class OrderEvaluation(Evaluation):
 def _cost(window: Window, agent: Any, backfill: int, commit: bool) -> float:
     if isinstance(agent, np.ndarray):
         return window.cost(agent, backfill, commit)
-    spec = {**agent, "backfill": _NAMES[backfill], "commit_head": commit}
+    spec = {**agent, "backfill": Backfilling(backfill).name.lower(), "commit_head": commit}
     return window.window.score(spec, batch_events=not commit)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -91,21 +92,28 @@ class ReleaseTimes:
         return end
 
 
-class Backfill(Protocol):
+class Backfill(ABC):
     """A backfilling algorithm.
 
     Attributes:
         serves_head: The algorithm starts the head itself; otherwise it is called only while the head is blocked.
+
+    Args:
+        cluster: The cluster. Further arguments of a subclass are settings.
     """
 
-    serves_head: bool
+    serves_head: bool = False
 
-    def started(self, cluster: Cluster, job: int, placement: Any) -> None:
+    def __init__(self, cluster: Cluster) -> None:  # noqa: B027
+        pass
+
+    def started(self, cluster: Cluster, job: int, placement: Any) -> None:  # noqa: B027
         """Handles a job that the agent started."""
 
-    def ended(self, cluster: Cluster) -> None:
-        """Handles the jobs in ``cluster.ended``."""
+    def ended(self, cluster: Cluster) -> None:  # noqa: B027
+        """Handles the jobs in ``cluster.ended``; called at the begin of each pass."""
 
+    @abstractmethod
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:
         """Starts jobs; called once per pass.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hdsim.scheduling.backfill.base import Queue, ReleaseTimes, start_queued
+from hdsim.scheduling.backfill.base import Backfill, Queue, ReleaseTimes, start_queued
 from hdsim.scheduling.backfill.profile import CorePlan, NodePlan, Plan
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 
-class Conservative:
+class Conservative(Backfill):
     """Conservative backfilling: every queued job has a reservation.
 
     The profile is recomputed after an unexpected end. While jobs end as expected and new jobs are last in the order, a

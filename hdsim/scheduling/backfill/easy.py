@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.kernels.profiles import ROUNDED_UP, admit, fill_beside, fill_exactly, head_reservation, reserve_head
+from hdsim.kernels.profiles import admit, fill_beside, fill_exactly, head_reservation, longest_before, reserve_head
 from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
-from hdsim.scheduling.backfill.base import Queue, ReleaseTimes, start_queued
+from hdsim.scheduling.backfill.base import Backfill, Queue, ReleaseTimes, start_queued
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 
-class Easy:
+class Easy(Backfill):
     """EASY: only the head has a reservation; jobs that do not delay it start at once."""
 
     serves_head = False
@@ -69,8 +69,8 @@ class Easy:
         candidates = order.jobs
         if known and cluster.only_counts and cluster.uniform_speed:
             candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
-        # An upper bound with a margin for rounding; the estimates below decide.
-        longest = (shadow - now) * self._fastest * ROUNDED_UP if shadow > now else 0.0
+        # An upper bound; the estimates below decide.
+        longest = longest_before(shadow, now, self._fastest)
         # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
         possible = iter([
             job for job in candidates if size[job] <= idle and (requested[job] <= longest or size[job] <= extra)

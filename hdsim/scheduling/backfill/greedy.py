@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hdsim.scheduling.backfill.base import Queue, start_queued
+from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
 from hdsim.scheduling.kinds import JobKinds
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 
-class Greedy:
+class Greedy(Backfill):
     """Starts every job that fits, in order, without reservations: large jobs may starve."""
 
     serves_head = True

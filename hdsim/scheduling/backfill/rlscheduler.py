@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hdsim.kernels.profiles import head_reservation
-from hdsim.scheduling.backfill.base import Queue, ReleaseTimes, start_queued
+from hdsim.scheduling.backfill.base import Backfill, Queue, ReleaseTimes, start_queued
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 
-class RLScheduler:
+class RLScheduler(Backfill):
     """Backfilling as in the published code of RLScheduler, which its tables are based on; it differs from EASY.
 
     The reservation of the head is computed once, when it becomes the head. A job starts if its expected end is strictly
