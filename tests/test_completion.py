@@ -57,6 +57,7 @@ def test_words(completed) -> None:
     assert completed("hdsim run workload.path=lublin_16") == ["lublin_16000"]
     assert completed("hdsim run workload.path=mi") == ["mine.swf"]
     assert completed("hdsim run agent.core_policy=high_m") == ["high_mem", "high_mem_bw"]
+    assert completed("hdsim train env.observation=no") == ["normal", "nodes", "nodes_bandwidth"]
     assert completed("hdsim platform show gai") == ["gaia"]
     assert completed("hdsim workload show m") == ["memory_bound", "mine.swf", "my log.swf", "müll.swf"]
     assert completed("hdsim show metrics jobs_k") == ["jobs_killed"]

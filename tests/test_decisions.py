@@ -13,7 +13,8 @@ from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import DecisionProblem
 from hdsim.decisions.actions.policy_pair import PAIRS
-from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
+from hdsim.decisions.kinds import OBSERVATIONS
+from hdsim.decisions.problem import ACTIONS
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError
 
@@ -468,7 +469,7 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
         requested_cores=rng.choice([2, 4, 8], 30), requested_gpus=rng.choice([0, 2, 4], 30),
     )  # fmt: skip
     for action in ACTIONS:
-        for observation in OBSERVATIONS:
+        for observation in OBSERVATIONS.bundled:
             env = SchedulingEnv(platform, jobs, action, observation, "energy_consumption", reward="integrated")
             observed, info = env.reset(seed=1)
             over, total = False, 0.0

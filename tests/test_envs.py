@@ -23,12 +23,13 @@ import hdsim
 import hdsim.envs
 from hdsim.cluster import invariants
 from hdsim.decisions.episode_settings import OBJECTIVES
-from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
+from hdsim.decisions.kinds import OBSERVATIONS
+from hdsim.decisions.problem import ACTIONS
 from hdsim.envs.episodes import Episodes, make_traces
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError, ConfigError, DecisionError
 
-KINDS = list(itertools.product(ACTIONS, OBSERVATIONS))
+KINDS = list(itertools.product(ACTIONS, OBSERVATIONS.bundled))
 RATES = [
     "avg_job_slowdown",
     "avg_bounded_slowdown",
@@ -186,7 +187,7 @@ def test_void_is_forbidden_when_nothing_else_would_happen() -> None:
 @pytest.mark.parametrize("action", ACTIONS)
 def test_nodes_may_fail(action: str) -> None:
     failures = {"_target_": "hdsim.failures.Exponential", "mtbf": 400.0, "mttr": 30.0}
-    for observation in OBSERVATIONS:
+    for observation in OBSERVATIONS.bundled:
         env = environment(action, observation, workload(1, 60), failures=failures, objective="avg_job_slowdown")
         observed, info = env.reset(seed=2)
         over, rng = False, np.random.default_rng(0)

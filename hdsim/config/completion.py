@@ -67,6 +67,10 @@ def _values(key: str, begin: str) -> Iterator[str]:
         yield from bundled("platforms" if key.startswith("platform") else "workloads")
     if key.startswith("agent"):
         yield from _policies(key)
+    if key.startswith("env."):
+        from hdsim.decisions.kinds import OBSERVATIONS
+
+        yield from next((kind.names() for kind in (OBSERVATIONS,) if kind.key == key), ())
     if takes_path(key):
         yield from paths(begin)
 

@@ -4,6 +4,7 @@ A :class:`hdsim.decisions.DecisionProblem` joins one kind of action with one kin
 neither Gymnasium nor a deep learning library.
 """
 
+from hdsim.decisions.base import Array, Observer
 from hdsim.decisions.problem import DecisionProblem
 
-__all__ = ["DecisionProblem"]
+__all__ = ["Array", "DecisionProblem", "Observer"]

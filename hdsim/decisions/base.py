@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,7 +75,7 @@ class Action:
         raise NotImplementedError
 
 
-class Observer:
+class Observer(ABC):
     """A kind of observation.
 
     Attributes:
@@ -89,32 +90,32 @@ class Observer:
         """The observer for a platform: this one, unless the observation differs by the kind of the platform."""
         return self
 
+    @abstractmethod
     def arrays(self, platform: Platform) -> Array | dict[str, Array]:
         """Shapes and types of the arrays of `observe`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """Called before the first event of a replay, or where an agent takes over and jobs run already.
 
         The observations after it depend on the state and the past of the cluster, not on when it was called.
         """
-        raise NotImplementedError
 
-    def on_instant(self) -> None:
+    def on_instant(self) -> None:  # noqa: B027 - many need no call
         """Called once per instant, after the wait queue has added the submitted jobs and before the first decision."""
 
-    def before_action(self) -> None:
+    def before_action(self) -> None:  # noqa: B027 - many need no call
         """Called before the action chosen for the latest observation is carried out."""
 
-    def started(self, jobs: Iterable[int]) -> None:
+    def started(self, jobs: Iterable[int]) -> None:  # noqa: B027 - many need no call
         """Called after an action with the jobs that it has started, in order."""
 
-    def end_of_pass(self) -> None:
+    def end_of_pass(self) -> None:  # noqa: B027 - many need no call
         """Called after the last decision of an instant."""
 
+    @abstractmethod
     def observe(self) -> Observation:
         """Returns the present state in new arrays."""
-        raise NotImplementedError
 
 
 class FreeShares:

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 from hdsim.decisions import DecisionProblem
 from hdsim.decisions.base import Array, Observation
 from hdsim.decisions.episode_settings import check_episode_settings
+from hdsim.decisions.kinds import OBSERVATIONS
 from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
 from hdsim.envs.episodes import Episodes, Trace, make_traces
 from hdsim.envs.objectives import OBJECTIVES, ClusterBalance, Objective
@@ -134,7 +135,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.episodes = Episodes(
             make_traces(workload, platform), jobs, held_out, curriculum, curriculum_episodes, curriculum_start
         )
-        if settings.get("scale") == "workload" and issubclass(DecisionProblem.observer_class(observation), Minimal):
+        if settings.get("scale") == "workload" and issubclass(OBSERVATIONS.find(observation), Minimal):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
         self.problem = DecisionProblem(action, observation, **settings)
         self.objective: Objective = OBJECTIVES[objective](reward == "integrated")
