@@ -78,6 +78,25 @@ def test_an_observation_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, 
     assert DecisionProblem(observation="theirs", longest=5).observer.longest == 5  # type: ignore[attr-defined]
 
 
+def test_an_action_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    mine = [each for each in SHORT if "env.pairs" not in each]
+    setup, _ = train(files / "out", *mine, "env.action=heads.py", "env.orders=[first,shortest,smallest]")
+    assert setup.environments[0].n_actions == 4
+    assert [each.message for each in caplog.records if "heads.py" in each.message] == [
+        "the engine steps these environments: compiled ones know no action=heads.py"
+    ]
+    assert replayed(files / "out").metrics["makespan"] > 0
+    with pytest.raises(ConfigError, match=r"env.action: expected one of .*did you mean 'node'.*Python file"):
+        DecisionProblem("nodes")
+    (files / "part.py").write_text("import hdsim.decisions\nclass Part(hdsim.decisions.Action):\n    pass\n")
+    with pytest.raises(
+        ConfigError, match=r"action 'part.py': Part: expected a definition of act\(self, action\), begin"
+    ):
+        DecisionProblem("part.py")
+    registered(monkeypatch, files, "action", "theirs", "heads:Heads")
+    assert DecisionProblem("theirs", orders=["first"]).action.orders == ["first"]  # type: ignore[attr-defined]
+
+
 def test_an_installed_package_brings_an_agent_that_learns(tmp_path: Path, root: Path) -> None:
     # The agent of the documentation, as pip would have installed it.
     source = re.search(r"^cat > bandit.py <<'EOF'\n(.*?)^EOF$", (root / "docs/agents.md").read_text(), re.M | re.S)

@@ -13,8 +13,7 @@ from test_quantities import workload as quantities_workload
 import hdsim
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import DecisionProblem
-from hdsim.decisions.kinds import OBSERVATIONS
-from hdsim.decisions.problem import ACTIONS
+from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.windows import Window, windows
 from hdsim.workload.generators.families import draw_workload
@@ -117,7 +116,7 @@ def take_over(
     return simulation, agent.seen
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
 @pytest.mark.parametrize("observation", OBSERVATIONS.bundled)
 def test_an_agent_that_takes_over_sees_what_a_watcher_sees(action: str, observation: str) -> None:
     simulation, _ = take_over(PLATFORM, workload(4, 50), action, observation, "easy")

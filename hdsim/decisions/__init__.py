@@ -4,7 +4,7 @@ A :class:`hdsim.decisions.DecisionProblem` joins one kind of action with one kin
 neither Gymnasium nor a deep learning library.
 """
 
-from hdsim.decisions.base import Array, Observer
+from hdsim.decisions.base import Action, Array, Observer
 from hdsim.decisions.problem import DecisionProblem
 
-__all__ = ["Array", "DecisionProblem", "Observer"]
+__all__ = ["Action", "Array", "DecisionProblem", "Observer"]

@@ -36,7 +36,7 @@ class Array(NamedTuple):
     high: float = 1.0
 
 
-class Action:
+class Action(ABC):
     """A kind of action: an integer in 0..size - 1 selects one action.
 
     Attributes:
@@ -51,28 +51,28 @@ class Action:
     core_policies: Collection[str] = ()
     has_void: bool = False
 
+    @abstractmethod
     def size(self, platform: Platform) -> int:
         """Number of actions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """Called before the first event of a replay, or where an agent takes over and jobs run already."""
-        raise NotImplementedError
 
-    def on_instant(self) -> None:
+    def on_instant(self) -> None:  # noqa: B027 - many need no call
         """Called once per instant, after the wait queue has added the submitted jobs."""
 
+    @abstractmethod
     def pending(self) -> bool:
         """Whether a decision is due at this instant."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mask(self) -> Mask:
         """(size,) legal actions; the array is valid until the next call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self, action: int) -> None:
         """Carries out an action that the mask allows."""
-        raise NotImplementedError
 
 
 class Observer(ABC):

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from hdsim.decisions.base import Observer
+from hdsim.decisions.base import Action, Observer
 from hdsim.util.plugins import NamedType
 
+_ACTIONS = "hdsim.decisions.actions"
 _OBSERVATIONS = "hdsim.decisions.observations"
+ACTIONS = NamedType(
+    "action",
+    Action,
+    "hdsim.decisions.Action",
+    "env.action",
+    {
+        "policy_pair": f"{_ACTIONS}.policy_pair.PolicyPair",
+        "job": f"{_ACTIONS}.pick_job.PickJob",
+        "node": f"{_ACTIONS}.place_job.PlaceJob",
+        "backfill": f"{_ACTIONS}.backfill.Backfill",
+        "accept": f"{_ACTIONS}.accept.Accept",
+    },
+)
 OBSERVATIONS = NamedType(
     "observation",
     Observer,

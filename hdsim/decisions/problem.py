@@ -7,27 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.decisions import episode_settings
-from hdsim.decisions.actions.accept import Accept
-from hdsim.decisions.actions.backfill import Backfill
-from hdsim.decisions.actions.pick_job import PickJob
-from hdsim.decisions.actions.place_job import PlaceJob
-from hdsim.decisions.actions.policy_pair import PolicyPair
-from hdsim.decisions.base import Action, Array, Mask, Observation, Observer, one_of
-from hdsim.decisions.kinds import OBSERVATIONS
+from hdsim.decisions.base import Action, Array, Mask, Observation, Observer
+from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.decisions.wait_queue import WaitQueue
 from hdsim.errors import ConfigError, DecisionError, nearest
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
-
-ACTIONS: dict[str, type[Action]] = {
-    "policy_pair": PolicyPair,
-    "job": PickJob,
-    "node": PlaceJob,
-    "backfill": Backfill,
-    "accept": Accept,
-}
 
 
 class DecisionProblem:
@@ -50,7 +37,7 @@ class DecisionProblem:
         core_policies: See :class:`hdsim.cluster.state.Cluster`.
 
     Args:
-        action: ``policy_pair``, ``job``, ``node``, ``backfill`` or ``accept``.
+        action: A name, file or class of :data:`hdsim.decisions.kinds.ACTIONS`.
         observation: A name, file or class of :data:`hdsim.decisions.kinds.OBSERVATIONS`.
         **settings: Settings of action and observation. A setting of both (``queue_size``) has one value, by default the
             action's.
@@ -60,10 +47,7 @@ class DecisionProblem:
     """
 
     def __init__(self, action: str = "policy_pair", observation: str = "minimal", **settings: Any) -> None:
-        makers = (
-            ACTIONS[one_of("action", action, ACTIONS)],
-            OBSERVATIONS.find(observation),
-        )
+        makers = ACTIONS.find(action), OBSERVATIONS.find(observation)
         known = [inspect.signature(maker).parameters for maker in makers]
         allowed = sorted({*known[0], *known[1]})
         if unknown := [key for key in settings if key not in allowed]:
@@ -77,9 +61,9 @@ class DecisionProblem:
         for key in known[0].keys() & known[1].keys():
             settings.setdefault(key, known[0][key].default)
         self.settings: dict[str, Any] = {"action": action, "observation": observation, **settings}
-        self.action: Action = makers[0](**{key: settings[key] for key in known[0] if key in settings})
-        given = {key: settings[key] for key in known[1] if key in settings}
-        self.observer: Observer = OBSERVATIONS.construct(makers[1], observation, **given)
+        given = [{key: settings[key] for key in keys if key in settings} for keys in known]
+        self.action: Action = ACTIONS.construct(makers[0], action, **given[0])
+        self.observer: Observer = OBSERVATIONS.construct(makers[1], observation, **given[1])
         self._observer = self.observer
         self.core_policy = self.action.core_policy
         self.fixed_policy = self.action.fixed_policy and not self.observer.sees_cores
@@ -156,7 +140,7 @@ def _of_others(keys: Sequence[str]) -> str:
     owners = {
         key: [
             name
-            for name, maker in (ACTIONS | OBSERVATIONS.classes()).items()
+            for name, maker in (ACTIONS.classes() | OBSERVATIONS.classes()).items()
             if key in inspect.signature(maker).parameters
         ]
         for key in keys

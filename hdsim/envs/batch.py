@@ -16,7 +16,7 @@ from hdsim.cluster.state import FinalState, completed
 from hdsim.cluster.stores.ordered import OrderedCores, core_sets
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
-from hdsim.decisions.kinds import OBSERVATIONS
+from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.decisions.observations.hdeeprm import ORDER_OF, Minimal
 from hdsim.decisions.observations.jobs import Jobs
 from hdsim.envs import objectives
@@ -77,7 +77,9 @@ def own_kinds(environment: SchedulingEnv) -> list[str]:
     """Returns the settings that name a kind which is none of hdsim's, as ``observation=mine.py``."""
     settings = environment.problem.settings
     return [
-        f"{kind.group}={settings[kind.group]}" for kind in (OBSERVATIONS,) if settings[kind.group] not in kind.bundled
+        f"{kind.group}={settings[kind.group]}"
+        for kind in (ACTIONS, OBSERVATIONS)
+        if settings[kind.group] not in kind.bundled
     ]
 
 
