@@ -22,8 +22,7 @@ from test_decisions import PLATFORM, Player, environment, workload
 import hdsim
 import hdsim.envs
 from hdsim.cluster import invariants
-from hdsim.decisions.episode_settings import OBJECTIVES
-from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
+from hdsim.decisions.kinds import ACTIONS, OBJECTIVES, OBSERVATIONS
 from hdsim.envs.episodes import Episodes, make_traces
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError, ConfigError, DecisionError
@@ -473,9 +472,9 @@ def test_settings_that_cannot_be(settings: dict, message: str) -> None:
 
 
 def test_every_objective_runs_with_every_action_it_is_for() -> None:
-    cases = itertools.product(ACTIONS.bundled, OBJECTIVES.items(), ["sampled", "integrated"])
-    for action, (name, only_action), reward in cases:
-        if only_action in (None, action):
+    cases = itertools.product(ACTIONS.bundled, OBJECTIVES.classes().items(), ["sampled", "integrated"])
+    for action, (name, kind), reward in cases:
+        if kind.only_action in (None, action):
             player = Player(environment(action, "minimal", workload(1, 12), objective=name, reward=reward))
             while not player.over:
                 assert np.isfinite(player.step())

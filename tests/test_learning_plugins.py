@@ -15,6 +15,7 @@ from training_setups import train
 
 import hdsim
 from hdsim.decisions import DecisionProblem
+from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError
 from hdsim.util import plugins
 
@@ -95,6 +96,28 @@ def test_an_action_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, caplo
         DecisionProblem("part.py")
     registered(monkeypatch, files, "action", "theirs", "heads:Heads")
     assert DecisionProblem("theirs", orders=["first"]).action.orders == ["first"]  # type: ignore[attr-defined]
+
+
+def test_an_objective_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    setup, _ = train(files / "out", *SHORT, "env.objective=long_waits.py", "env.patience=60")
+    objective = setup.environments[0].objective
+    assert (type(objective).__name__, objective.patience) == ("LongWaits", 60)
+    assert [each.message for each in caplog.records if "long_waits.py" in each.message] == [
+        "the engine steps these environments: compiled ones know no objective=long_waits.py"
+    ]
+    assert setup.evaluation.metric == "p95_waiting_time" and replayed(files / "out").metrics["makespan"] > 0
+    place = {"platform": "teaching", "workload": "even_1000", "jobs": 20}
+    for wrong, told in (
+        ({"objective": "makespam"}, "env.objective: expected one of .*did you mean 'makespan'.*Python file"),
+        ({"objective": "long_waits.py", "patients": 1}, "env.patients: unknown setting"),
+        ({"objective": "hdsim.decisions.Array"}, "objective 'hdsim.decisions.Array': expected a subclass of"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            SchedulingEnv(**place, **wrong)
+    registered(monkeypatch, files, "objective", "theirs", "long_waits:LongWaits")
+    env = SchedulingEnv(**place, objective="theirs", patience=5, reward="integrated")
+    env.reset(seed=1)
+    assert env.fork().objective.patience == 5  # type: ignore[attr-defined]
 
 
 def test_an_installed_package_brings_an_agent_that_learns(tmp_path: Path, root: Path) -> None:

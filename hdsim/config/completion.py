@@ -68,9 +68,9 @@ def _values(key: str, begin: str) -> Iterator[str]:
     if key.startswith("agent"):
         yield from _policies(key)
     if key.startswith("env."):
-        from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
+        from hdsim.decisions.kinds import KINDS
 
-        yield from next((kind.names() for kind in (ACTIONS, OBSERVATIONS) if kind.key == key), ())
+        yield from next((kind.names() for kind in KINDS if kind.key == key), ())
     if takes_path(key):
         yield from paths(begin)
 

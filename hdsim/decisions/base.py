@@ -1,11 +1,11 @@
-"""Interfaces of actions and observations, and checks of settings."""
+"""Interfaces of actions, observations and objectives, and checks of settings."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,10 @@ from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
+    from hdsim.decisions import DecisionProblem
     from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
+    from hdsim.simulation.setup import Setup
 
 Mask = NDArray[np.bool_]
 Observation = NDArray[np.float32] | dict[str, NDArray[Any]]
@@ -116,6 +118,58 @@ class Observer(ABC):
     @abstractmethod
     def observe(self) -> Observation:
         """Returns the present state in new arrays."""
+
+
+class Objective(ABC):
+    """Rewards of one objective.
+
+    An environment calls `begin`; then `on_instant` at every instant before the first decision, `after_action` after
+    every action, `end_of_pass` before time advances, and `reward` once an action.
+
+    Args:
+        integrated: Integrals over the time between decisions instead of values right after them.
+
+    Attributes:
+        metric: Metric of a replay that it optimises; None: a training is told in ``train.metric``.
+        only_action: The only kind of action that it is for, None for any.
+        needs_core_ids: The objective depends on the busy cores of processors.
+        needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
+        needs_known_jobs: All jobs of an episode must be known at its start.
+        dates: The date of each running job in seconds.
+    """
+
+    metric: ClassVar[str | None] = None
+    only_action: ClassVar[str | None] = None
+    needs_core_ids: ClassVar[bool] = False
+    needs_dates: ClassVar[bool] = False
+    needs_known_jobs: ClassVar[bool] = False
+    dates: Mapping[int, float]
+
+    def __init__(self, integrated: bool) -> None:
+        self.integrated = integrated
+
+    @classmethod
+    def sees_cores(cls, platform: Platform) -> bool:
+        """Whether the objective depends on the location of idle cores."""
+        return False
+
+    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+        """Called before the first event of an episode."""
+        self.cluster = setup.cluster
+        self.problem = problem
+
+    def on_instant(self) -> None:  # noqa: B027 - many need no call
+        """Called at a new instant, whose events are in the cluster."""
+
+    def after_action(self, action: int) -> None:  # noqa: B027 - many need no call
+        """Called after an action."""
+
+    def end_of_pass(self) -> None:  # noqa: B027 - many need no call
+        """Called after the last decision of an instant."""
+
+    @abstractmethod
+    def reward(self, over: bool) -> float:
+        """The reward since the last call; `over` at the end of the episode, also where it is truncated."""
 
 
 class FreeShares:

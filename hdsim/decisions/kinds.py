@@ -1,11 +1,12 @@
-"""Kinds of actions and observations by name; further ones come from a user's file or an installed package."""
+"""Kinds of actions, observations and objectives by name; further ones come from files and installed packages."""
 
 from __future__ import annotations
 
-from hdsim.decisions.base import Action, Observer
+from hdsim.decisions.base import Action, Objective, Observer
 from hdsim.util.plugins import NamedType
 
 _ACTIONS = "hdsim.decisions.actions"
+_OBJECTIVES = "hdsim.decisions.objectives"
 _OBSERVATIONS = "hdsim.decisions.observations"
 ACTIONS = NamedType(
     "action",
@@ -37,3 +38,23 @@ OBSERVATIONS = NamedType(
         "graph": f"{_OBSERVATIONS}.graph.Graph",
     },
 )
+OBJECTIVES = NamedType(
+    "objective",
+    Objective,
+    "hdsim.decisions.Objective",
+    "env.objective",
+    {
+        "avg_job_slowdown": f"{_OBJECTIVES}.AverageJobSlowdown",
+        "avg_job_completion": f"{_OBJECTIVES}.AverageJobCompletion",
+        "expected_completion": f"{_OBJECTIVES}.ExpectedCompletion",
+        "avg_utilization": f"{_OBJECTIVES}.AverageUtilization",
+        "makespan": f"{_OBJECTIVES}.Makespan",
+        "energy_consumption": f"{_OBJECTIVES}.EnergyConsumption",
+        "edp": f"{_OBJECTIVES}.Edp",
+        "bounded_slowdown": f"{_OBJECTIVES}.BoundedSlowdown",
+        "avg_bounded_slowdown": f"{_OBJECTIVES}.AverageBoundedSlowdown",
+        "cluster_balance": f"{_OBJECTIVES}.ClusterBalance",
+        "load_imbalance": f"{_OBJECTIVES}.LoadImbalance",
+    },
+)
+KINDS = (ACTIONS, OBSERVATIONS, OBJECTIVES)

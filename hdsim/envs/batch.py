@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState, completed
 from hdsim.cluster.stores.ordered import OrderedCores, core_sets
+from hdsim.decisions import objectives
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
-from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.decisions.observations.hdeeprm import ORDER_OF, Minimal
 from hdsim.decisions.observations.jobs import Jobs
-from hdsim.envs import objectives
 from hdsim.envs.episodes import Window
 from hdsim.envs.node_batch import covers_nodes, make_grid, seed_draws
 from hdsim.envs.scheduling import SchedulingEnv
@@ -56,7 +55,7 @@ _BACKFILL = {"none": episode_state.NO_BACKFILL, "easy": episode_state.EASY, "rls
 def covers(environment: SchedulingEnv) -> bool:
     """Returns whether compiled kernels step environments like this one."""
     action, observer = environment.problem.action, environment.problem.observer
-    if own_kinds(environment):
+    if environment.own_kinds():
         return False
     if type(environment.objective) not in _OBJECTIVES or environment.runner is not None:
         return False
@@ -71,16 +70,6 @@ def covers(environment: SchedulingEnv) -> bool:
     elif not isinstance(action, PickJob):
         return False
     return has_ranges(environment) or covers_nodes(environment)
-
-
-def own_kinds(environment: SchedulingEnv) -> list[str]:
-    """Returns the settings that name a kind which is none of hdsim's, as ``observation=mine.py``."""
-    settings = environment.problem.settings
-    return [
-        f"{kind.group}={settings[kind.group]}"
-        for kind in (ACTIONS, OBSERVATIONS)
-        if settings[kind.group] not in kind.bundled
-    ]
 
 
 def has_ranges(environment: SchedulingEnv) -> bool:

@@ -31,7 +31,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from hdsim.decisions.base import positive_int
-from hdsim.envs.batch import Batch, covers, has_ranges, own_kinds
+from hdsim.envs.batch import Batch, covers, has_ranges
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views, action_numbers
 from hdsim.errors import BackendError, ConfigError, DecisionError
@@ -255,7 +255,7 @@ class SchedulingVectorEnv(ShareVectorEnv):
             threads = max(min(workers, num_envs // fewest), 1)
             super().__init__(first, num_envs, Batch(first, num_envs, threads, same_step), (), autoreset_mode)
             return
-        if own := own_kinds(first):
+        if own := first.own_kinds():
             log.warning("the engine steps these environments: compiled ones know no %s", " ".join(own))
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
         layout = layout_of(first, num_envs) | {_ACTION: ((num_envs,), np.int64)}

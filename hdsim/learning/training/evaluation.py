@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
 
-#: Metric of a replay that each objective optimises.
-OBJECTIVE_METRICS = {
-    "avg_job_slowdown": "mean_slowdown",
-    "avg_job_completion": "mean_turnaround_time",
-    "expected_completion": "mean_turnaround_time",
-    "avg_utilization": "utilization",
-    "makespan": "makespan",
-    "energy_consumption": "energy_joules",
-    "edp": "edp",
-    "bounded_slowdown": "mean_bounded_slowdown",
-    "avg_bounded_slowdown": "mean_bounded_slowdown",
-    "cluster_balance": "load_imbalance",
-    "load_imbalance": "load_imbalance",
-}
 #: Job orders that are baselines of an agent that picks jobs.
 ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hdsim.decisions.base import oversubscription_limit
+from hdsim.decisions.base import Objective, oversubscription_limit
 from hdsim.kernels.node_episodes import busy_speed
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 from hdsim.results.metrics import TAU
@@ -18,54 +18,6 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.simulation.setup import Setup
     from hdsim.util.arrays import Ints
-
-
-class Objective:
-    """Rewards of one objective.
-
-    An environment calls `begin`; then `on_instant` at every instant before the first decision, `after_action` after
-    every action, `end_of_pass` before time advances, and `reward` once an action.
-
-    Args:
-        integrated: Integrals over the time between decisions instead of values right after them.
-
-    Attributes:
-        needs_core_ids: The objective depends on the busy cores of processors.
-        needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
-        needs_known_jobs: All jobs of an episode must be known at its start.
-        dates: The date of each running job in seconds.
-    """
-
-    needs_core_ids: ClassVar[bool] = False
-    needs_dates: ClassVar[bool] = False
-    needs_known_jobs: ClassVar[bool] = False
-    dates: Mapping[int, float]
-
-    def __init__(self, integrated: bool) -> None:
-        self.integrated = integrated
-
-    @classmethod
-    def sees_cores(cls, platform: Platform) -> bool:
-        """Whether the objective depends on the location of idle cores."""
-        return False
-
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
-        """Called before the first event of an episode."""
-        self.cluster = setup.cluster
-        self.problem = problem
-
-    def on_instant(self) -> None:
-        """Called at a new instant, whose events are in the cluster."""
-
-    def after_action(self, action: int) -> None:
-        """Called after an action."""
-
-    def end_of_pass(self) -> None:
-        """Called after the last decision of an instant."""
-
-    def reward(self, over: bool) -> float:
-        """The reward since the last call; `over` at the end of the episode, also where it is truncated."""
-        raise NotImplementedError
 
 
 class Rate(Objective):
@@ -98,9 +50,9 @@ class Rate(Objective):
         total, self._total = self._total, 0.0
         return total
 
+    @abstractmethod
     def value(self) -> float:
         """The present value."""
-        raise NotImplementedError
 
     def _computing_cores(self) -> float:
         """Cores that jobs compute on; a job that is STARTING holds its cores and does not compute."""
@@ -120,6 +72,7 @@ class Rate(Objective):
 class AverageJobSlowdown(Rate):
     """Minus the sum over the jobs in the system of 1 / requested time, 1/s; times below 1 s count as 1 s."""
 
+    metric = "mean_slowdown"
     needs_known_jobs = True
     shortest: ClassVar[float] = 1.0
 
@@ -154,11 +107,14 @@ class AverageBoundedSlowdown(AverageJobSlowdown):
     end.
     """
 
+    metric = "mean_bounded_slowdown"
     shortest = TAU
 
 
 class AverageJobCompletion(Rate):
     """Minus the jobs in the system."""
+
+    metric = "mean_turnaround_time"
 
     def value(self) -> float:
         """See :meth:`Rate.value`."""
@@ -173,6 +129,7 @@ class ExpectedCompletion(Objective):
     with the expected remaining times as a potential (Ng, Harada, Russell, ICML 1999). It tells the agent of run times.
     """
 
+    metric = "mean_turnaround_time"
     needs_dates = True
 
     def begin(self, setup: Setup, problem: DecisionProblem) -> None:
@@ -206,6 +163,8 @@ class ExpectedCompletion(Objective):
 class AverageUtilization(Rate):
     """Busy cores."""
 
+    metric = "utilization"
+
     def value(self) -> float:
         """See :meth:`Rate.value`."""
         return float(self._computing_cores())
@@ -216,6 +175,8 @@ class Makespan(Rate):
 
     On a platform of quantities the CPU in use of each node counts at the speed of its slowest processor.
     """
+
+    metric = "makespan"
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
@@ -251,6 +212,7 @@ class Makespan(Rate):
 class EnergyConsumption(Rate):
     """Minus the power of all cores, W, by the P-states of :mod:`hdsim.platform.power`."""
 
+    metric = "energy_joules"
     needs_core_ids = True
 
     @classmethod
@@ -270,6 +232,8 @@ class Edp(EnergyConsumption):
     HDeepRM names this objective without implementing it. The rewards of an episode add up to minus its energy-delay
     product, so the reward is always integrated.
     """
+
+    metric = "edp"
 
     def __init__(self, integrated: bool) -> None:
         super().__init__(integrated=True)
@@ -293,6 +257,7 @@ class BoundedSlowdown(Objective):
     An episode that is truncated pays the shares of the jobs that have ended.
     """
 
+    metric = "mean_bounded_slowdown"
     needs_known_jobs = True
 
     def begin(self, setup: Setup, problem: DecisionProblem) -> None:
@@ -325,6 +290,9 @@ class LoadImbalance(Objective):
     On platforms of quantities the busy cores are the CPU that pods request. A placement under construction counts. The
     rewards of an episode add up to minus its last standard deviation. Void gives 0.
     """
+
+    metric = "load_imbalance"
+    only_action = "node"
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
@@ -365,11 +333,17 @@ class ClusterBalance(LoadImbalance):
     With v the standard deviation of :class:`LoadImbalance` and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this
     node was chosen in the episode), but max(-1, -(1 - 2 x)) if the node was also chosen the last time. Void gives 0.
 
-    Attributes:
+    Args:
+        integrated: See :class:`Objective`.
         per_deployment: Choices are counted within a deployment, the jobs that one user submits at one instant.
     """
 
-    per_deployment = False
+    metric = "load_imbalance"
+    only_action = "node"
+
+    def __init__(self, integrated: bool, per_deployment: bool = False) -> None:
+        super().__init__(integrated)
+        self.per_deployment = per_deployment
 
     def begin(self, setup: Setup, problem: DecisionProblem) -> None:
         """See :meth:`Objective.begin`."""
@@ -395,18 +369,3 @@ class ClusterBalance(LoadImbalance):
         if deployment != self._deployment:
             self._deployment, self._last = deployment, -1
             self._times[:] = 0
-
-
-OBJECTIVES: dict[str, type[Objective]] = {
-    "avg_job_slowdown": AverageJobSlowdown,
-    "avg_job_completion": AverageJobCompletion,
-    "expected_completion": ExpectedCompletion,
-    "avg_utilization": AverageUtilization,
-    "makespan": Makespan,
-    "energy_consumption": EnergyConsumption,
-    "edp": Edp,
-    "bounded_slowdown": BoundedSlowdown,
-    "avg_bounded_slowdown": AverageBoundedSlowdown,
-    "cluster_balance": ClusterBalance,
-    "load_imbalance": LoadImbalance,
-}
