@@ -248,7 +248,7 @@ class NamedType(PluginType):
         Raises:
             ConfigError: There is none, or it is not of this type.
         """
-        if name in self.bundled:
+        if isinstance(name, str) and name in self.bundled:
             return self.by_target(self.bundled[name])
         entry = next((entry for entry in installed(self.group) if entry.name == name), None)
         if entry is not None:
