@@ -12,6 +12,7 @@ from hdsim.results.run_directory.inputs import is_input
 #: Last part of the keys that take a path.
 _KEYS = (
     "path",
+    "model",
     "types",
     "checkpoint",
     "recording",

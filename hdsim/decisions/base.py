@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,8 @@ from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.decisions import DecisionProblem
     from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
-    from hdsim.simulation.setup import Setup
 
 Mask = NDArray[np.bool_]
 Observation = NDArray[np.float32] | dict[str, NDArray[Any]]
@@ -120,6 +118,34 @@ class Observer(ABC):
         """Returns the present state in new arrays."""
 
 
+class EpisodeSetup(Protocol):
+    """The parts of an episode that an objective sees, of :class:`hdsim.simulation.setup.Setup`.
+
+    Attributes:
+        cluster: The cluster.
+        contention: The contention model, None without one.
+        infeasible: Jobs that are rejected.
+    """
+
+    @property
+    def cluster(self) -> Cluster: ...  # noqa: D102
+    @property
+    def contention(self) -> object: ...  # noqa: D102
+    @property
+    def infeasible(self) -> Collection[int]: ...  # noqa: D102
+
+
+class Decisions(Protocol):
+    """The part of a :class:`hdsim.decisions.DecisionProblem` that objectives see.
+
+    Attributes:
+        wait_queue: The queue shared by action and observer.
+    """
+
+    @property
+    def wait_queue(self) -> WaitQueue: ...  # noqa: D102
+
+
 class Objective(ABC):
     """Rewards of one objective.
 
@@ -130,7 +156,7 @@ class Objective(ABC):
         integrated: Integrals over the time between decisions instead of values right after them.
 
     Attributes:
-        metric: Metric of a replay that it optimises; None: a training is told in ``train.metric``.
+        metric: Metric of a replay that it optimises; None: ``train.metric`` names it.
         only_action: The only kind of action that it is for, None for any.
         needs_core_ids: The objective depends on the busy cores of processors.
         needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
@@ -153,7 +179,7 @@ class Objective(ABC):
         """Whether the objective depends on the location of idle cores."""
         return False
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """Called before the first event of an episode."""
         self.cluster = setup.cluster
         self.problem = problem

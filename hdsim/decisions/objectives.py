@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hdsim.decisions.base import Objective, oversubscription_limit
+from hdsim.decisions.base import Decisions, EpisodeSetup, Objective, oversubscription_limit
 from hdsim.kernels.node_episodes import busy_speed
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 from hdsim.results.metrics import TAU
 
 if TYPE_CHECKING:
-    from hdsim.decisions import DecisionProblem
     from hdsim.platform.model import Platform
-    from hdsim.simulation.setup import Setup
     from hdsim.util.arrays import Ints
 
 
 class Rate(Objective):
     """A quantity of the cluster: its value right after the action, or its integral until the next decision."""
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._total = self._since = self._rate = 0.0
@@ -76,7 +74,7 @@ class AverageJobSlowdown(Rate):
     needs_known_jobs = True
     shortest: ClassVar[float] = 1.0
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._weight: list[float] = (1.0 / np.maximum(setup.cluster.workload.requested_time, self.shortest)).tolist()
@@ -132,7 +130,7 @@ class ExpectedCompletion(Objective):
     metric = "mean_turnaround_time"
     needs_dates = True
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
@@ -183,7 +181,7 @@ class Makespan(Rate):
         """See :meth:`Objective.sees_cores`."""
         return not platform.homogeneous_speed or platform.n_gpus > 0
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         platform = setup.cluster.platform
@@ -238,7 +236,7 @@ class Edp(EnergyConsumption):
     def __init__(self, integrated: bool) -> None:
         super().__init__(integrated=True)
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._energy = self._product = 0.0
@@ -260,7 +258,7 @@ class BoundedSlowdown(Objective):
     metric = "mean_bounded_slowdown"
     needs_known_jobs = True
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
@@ -299,7 +297,7 @@ class LoadImbalance(Objective):
         """See :meth:`Objective.sees_cores`."""
         return True
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         cores = setup.cluster.node_cpu
@@ -345,7 +343,7 @@ class ClusterBalance(LoadImbalance):
         super().__init__(integrated)
         self.per_deployment = per_deployment
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._times = np.zeros(len(self._cores))
