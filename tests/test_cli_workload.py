@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from hdsim.cli.workload import workload as command
 from hdsim.errors import HdsimError
 from hdsim.platform.load import load_platform
+from hdsim.util import plugins
 from hdsim.util.resources import bundled, folder, resolve
 from hdsim.workload.load import load_workload
 
@@ -231,6 +233,41 @@ def test_generate_with_bad_options(tmp_path: Path, options: list[str], message: 
         text = str(error)
     assert message in text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_generate_by_a_model_of_a_file(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The generator of the documentation.
+    source = re.search(r"^cat > poisson.py <<'EOF'\n(.*?)^EOF$", (root / "docs/plugins.md").read_text(), re.M | re.S)
+    assert source
+    (tmp_path / "poisson.py").write_text(source[1])
+    monkeypatch.chdir(tmp_path)
+    options = ("generate", "--model", "poisson.py", "--set", "jobs=200", "--seed", 3)
+    for name in ("a.swf", "b.swf"):
+        assert call(*options, "--set", "rate=0.05", "-o", name).output == f"{name}: 200 jobs\n"
+    assert (tmp_path / "a.swf").read_bytes() == (tmp_path / "b.swf").read_bytes()
+    loaded = load_workload({"model": "poisson.py", "jobs": 200, "rate": 0.05}, seed=3)
+    assert loaded.user.tolist() == load_workload("a.swf").user.tolist() and loaded.memory_bandwidth.all()
+    assert len(load_workload("poisson.py")) == 1000
+    for told, wrong in (
+        ("expected --set with --model, such as --set jobs=VALUE", ("--model", "poisson.py", "--jobs", 5)),
+        ("expected KEY=VALUE, got 'jobs'", ("--model", "poisson.py", "--set", "jobs")),
+        ("expected --model with --set and --platform", ("--jobs", 5, "--set", "rate=1")),
+        ("Missing option '--jobs'", ()),
+    ):
+        assert told in call("generate", *wrong, "-o", "c.swf").output
+    for told, wrong in (
+        ("expected one of lublin, .*did you mean 'lublin'.*Python file", ("--model", "lubin")),
+        ("unexpected keyword argument 'job' .did you mean 'jobs'", ("--model", "poisson.py", "--set", "job=3")),
+    ):
+        with pytest.raises(HdsimError, match=told):
+            call("generate", *wrong, "-o", "c.swf")
+    (tmp_path / "theirs-1.0.dist-info").mkdir()
+    (tmp_path / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    registered = "[hdsim.generators]\nexponential = poisson:Poisson\n"
+    (tmp_path / "theirs-1.0.dist-info" / "entry_points.txt").write_text(registered)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(plugins, "_registered", entry_points)
+    assert len(load_workload({"model": "exponential", "jobs": 7})) == 7
 
 
 def test_the_bundled_trace_is_what_its_header_says(tmp_path: Path) -> None:

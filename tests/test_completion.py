@@ -57,6 +57,12 @@ def test_words(completed) -> None:
     assert completed("hdsim run workload.path=lublin_16") == ["lublin_16000"]
     assert completed("hdsim run workload.path=mi") == ["mine.swf"]
     assert completed("hdsim run agent.core_policy=high_m") == ["high_mem", "high_mem_bw"]
+    assert completed("hdsim train env.action=po") == ["policy_pair"]
+    assert completed("hdsim run workload.generate.model=l") == ["lublin"]
+    assert completed("hdsim train env.objective=av") == [
+        "avg_job_slowdown", "avg_job_completion", "avg_utilization", "avg_bounded_slowdown",
+    ]  # fmt: skip
+    assert completed("hdsim train env.observation=no") == ["normal", "nodes", "nodes_bandwidth"]
     assert completed("hdsim platform show gai") == ["gaia"]
     assert completed("hdsim workload show m") == ["memory_bound", "mine.swf", "my log.swf", "müll.swf"]
     assert completed("hdsim show metrics jobs_k") == ["jobs_killed"]
@@ -66,7 +72,7 @@ def test_words(completed) -> None:
 
 def test_no_heavy_package_is_imported_at_a_tab(environment: dict[str, str]) -> None:
     code = "import sys; from hdsim.config.completion import overrides; overrides({!r}, []); print(*sys.modules)"
-    for word in ("agent=ea", "work", "workload.path=l"):
+    for word in ("agent=ea", "work", "workload.path=l", "env.observation=n"):
         loaded = subprocess.run(
             [sys.executable, "-c", code.format(word)], capture_output=True, text=True, check=True, env=environment
         ).stdout.split()

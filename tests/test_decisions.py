@@ -13,7 +13,7 @@ from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import DecisionProblem
 from hdsim.decisions.actions.policy_pair import PAIRS
-from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
+from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError
 
@@ -104,7 +104,7 @@ def next_job(env: SchedulingEnv, at: Snapshot) -> int | None:
     return next(iter(at.queue), None) if proposed is None else proposed
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
 @pytest.mark.parametrize("observation", ["normal", "small", "minimal"])
 @pytest.mark.parametrize("scale", ["seen", "workload"])
 def test_hdeeprm_observations(action: str, observation: str, scale: str) -> None:
@@ -135,7 +135,7 @@ def test_sizes_of_hdeeprm_observations_on_gaia() -> None:
     ]
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
 def test_jobs_observation(action: str) -> None:
     jobs = workload(4)
     player = Player(environment(action, "jobs", jobs, **({"queue_size": 5} if action != "job" else {"queue_size": 7})))
@@ -152,7 +152,7 @@ def test_jobs_observation(action: str) -> None:
 @pytest.mark.parametrize(
     ("action", "settings"),
     [
-        *((action, {}) for action in ACTIONS),
+        *((action, {}) for action in ACTIONS.bundled),
         ("job", {"commit": True, "backfill": "rlscheduler"}),
         # Delayed once, a job starts without a decision.
         ("accept", {"max_delays": 1, "backfill": "easy"}),
@@ -197,7 +197,7 @@ def placed_by(player: Player, at: Snapshot) -> tuple[int | None, dict[int, int]]
     return partial.job, {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
 def test_nodes_observation(action: str) -> None:
     jobs = workload(5)
     player = Player(environment(action, "nodes", jobs))
@@ -231,7 +231,7 @@ def test_nodes_bandwidth_observation(action: str) -> None:
     assert slowed > 20
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
 def test_graph_observation(action: str) -> None:
     jobs = workload(6)
     player = Player(environment(action, "graph", jobs, queue_size=6))
@@ -467,8 +467,8 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
         submission_time=np.arange(30) * 3, runtime=rng.integers(1, 40, 30),
         requested_cores=rng.choice([2, 4, 8], 30), requested_gpus=rng.choice([0, 2, 4], 30),
     )  # fmt: skip
-    for action in ACTIONS:
-        for observation in OBSERVATIONS:
+    for action in ACTIONS.bundled:
+        for observation in OBSERVATIONS.bundled:
             env = SchedulingEnv(platform, jobs, action, observation, "energy_consumption", reward="integrated")
             observed, info = env.reset(seed=1)
             over, total = False, 0.0

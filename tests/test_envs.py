@@ -22,13 +22,12 @@ from test_decisions import PLATFORM, Player, environment, workload
 import hdsim
 import hdsim.envs
 from hdsim.cluster import invariants
-from hdsim.decisions.episode_settings import OBJECTIVES
-from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
+from hdsim.decisions.kinds import ACTIONS, OBJECTIVES, OBSERVATIONS
 from hdsim.envs.episodes import Episodes, make_traces
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError, ConfigError, DecisionError
 
-KINDS = list(itertools.product(ACTIONS, OBSERVATIONS))
+KINDS = list(itertools.product(ACTIONS.bundled, OBSERVATIONS.bundled))
 RATES = [
     "avg_job_slowdown",
     "avg_bounded_slowdown",
@@ -88,7 +87,7 @@ def test_autoreset_mode_is_declared() -> None:
     assert environment("job", "jobs").metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
 def test_masked_random_play_makes_no_invalid_move(action: str) -> None:
     steps, rng = 33_400, np.random.default_rng(1)
     settings = {"job": {"void": True, "queue_size": 16}, "node": {"void": True}}.get(action, {})
@@ -183,10 +182,10 @@ def test_void_is_forbidden_when_nothing_else_would_happen() -> None:
     assert over
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
 def test_nodes_may_fail(action: str) -> None:
     failures = {"_target_": "hdsim.failures.Exponential", "mtbf": 400.0, "mttr": 30.0}
-    for observation in OBSERVATIONS:
+    for observation in OBSERVATIONS.bundled:
         env = environment(action, observation, workload(1, 60), failures=failures, objective="avg_job_slowdown")
         observed, info = env.reset(seed=2)
         over, rng = False, np.random.default_rng(0)
@@ -202,7 +201,7 @@ def test_nodes_may_fail(action: str) -> None:
 
 @pytest.mark.parametrize("contention", ["none", "threshold"])
 @pytest.mark.parametrize("objective", RATES)
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
 def test_sampled_rates(action: str, objective: str, contention: str) -> None:
     jobs = workload(12, 30)
     env = environment(action, "minimal", jobs, objective=objective, contention=contention, reward_scale=0.5)
@@ -473,9 +472,9 @@ def test_settings_that_cannot_be(settings: dict, message: str) -> None:
 
 
 def test_every_objective_runs_with_every_action_it_is_for() -> None:
-    cases = itertools.product(ACTIONS, OBJECTIVES.items(), ["sampled", "integrated"])
-    for action, (name, only_action), reward in cases:
-        if only_action in (None, action):
+    cases = itertools.product(ACTIONS.bundled, OBJECTIVES.classes().items(), ["sampled", "integrated"])
+    for action, (name, kind), reward in cases:
+        if kind.only_action in (None, action):
             player = Player(environment(action, "minimal", workload(1, 12), objective=name, reward=reward))
             while not player.over:
                 assert np.isfinite(player.step())

@@ -1,4 +1,4 @@
-"""A learning agent of an installed package: found by its name, trained, and replayed with what it has learned."""
+"""Learning agents and kinds of decisions of users and installed packages: found, trained, and replayed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,118 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
+from training_setups import train
 
 import hdsim
+from hdsim.decisions import DecisionProblem
+from hdsim.envs.scheduling import SchedulingEnv
+from hdsim.errors import ConfigError
+from hdsim.util import plugins
 
 pytestmark = pytest.mark.requires("torch")
+
+
+#: A training of one step, and its evaluation.
+SHORT = (
+    "platform=teaching", "workload.path=even_1000", "env.jobs=20", "env.pairs=[first-low_power,first-high_gflops]",
+    "agent=reinforce", "agent.num_envs=2", "train.steps=1", "train.validation=0", "train.test=1",
+    "train.baselines=[fcfs]", "train.tensorboard=false",
+)  # fmt: skip
+
+
+@pytest.fixture
+def files(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the files of docs/plugins.md."""
+    page = (root / "docs/plugins.md").read_text()
+    for name, text in re.findall(r"^cat > (\w+\.py) <<'EOF'\n(.*?)^EOF$", page, re.M | re.S):
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def registered(monkeypatch: pytest.MonkeyPatch, folder: Path, group: str, name: str, target: str) -> None:
+    """Makes an installed package of a folder, with one entry point."""
+    information = folder / "theirs-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[hdsim.{group}s]\n{name} = {target}\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(plugins, "_registered", entry_points)
+
+
+def replayed(directory: Path) -> hdsim.Result:
+    """The replay of what a training has left."""
+    agent = {
+        "_target_": "hdsim.agents.reinforce.ReinforceAgent",
+        "checkpoint": str(directory / "checkpoints/final.safetensors"),
+    }
+    platform = hdsim.load_platform("teaching")
+    return hdsim.simulate(platform, hdsim.load_workload("even_1000", platform, jobs=30), agent)
+
+
+def test_an_observation_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    setup, _ = train(files / "out", *SHORT, "env.observation=waiting.py", "env.longest=600")
+    assert setup.environments[0].observation_space.shape == (2,)
+    assert [each.message for each in caplog.records if "waiting.py" in each.message] == [
+        "the engine steps these environments: compiled ones know no observation=waiting.py"
+    ]
+    assert replayed(files / "out").metrics["makespan"] > 0
+    for wrong, told in (
+        ({"observation": "minimall"}, "env.observation: expected one of normal, .*did you mean 'minimal'.*Python file"),
+        ({"observation": "absent.py"}, "env.observation: expected a Python file .*'absent.py'"),
+        ({"observation": "hdsim.decisions.Array"}, "observation 'hdsim.decisions.Array': expected a subclass of"),
+        ({"observation": "waiting.py", "long": 1}, "env.long: unknown setting of .*waiting.py.*did you mean 'longest'"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            DecisionProblem(**wrong)
+    registered(monkeypatch, files, "observation", "theirs", "waiting:Waiting")
+    assert DecisionProblem(observation="theirs", longest=5).observer.longest == 5  # type: ignore[attr-defined]
+
+
+def test_an_action_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    mine = [each for each in SHORT if "env.pairs" not in each]
+    setup, _ = train(files / "out", *mine, "env.action=heads.py", "env.orders=[first,shortest,smallest]")
+    assert setup.environments[0].n_actions == 4
+    assert [each.message for each in caplog.records if "heads.py" in each.message] == [
+        "the engine steps these environments: compiled ones know no action=heads.py"
+    ]
+    assert replayed(files / "out").metrics["makespan"] > 0
+    with pytest.raises(ConfigError, match=r"env.action: expected one of .*did you mean 'node'.*Python file"):
+        DecisionProblem("nodes")
+    (files / "part.py").write_text("import hdsim.decisions\nclass Part(hdsim.decisions.Action):\n    pass\n")
+    with pytest.raises(
+        ConfigError, match=r"action 'part.py': Part: expected a definition of act\(self, action\), begin"
+    ):
+        DecisionProblem("part.py")
+    registered(monkeypatch, files, "action", "theirs", "heads:Heads")
+    assert DecisionProblem("theirs", orders=["first"]).action.orders == ["first"]  # type: ignore[attr-defined]
+
+
+def test_an_objective_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    setup, _ = train(files / "out", *SHORT, "env.objective=long_waits.py", "env.patience=60")
+    objective = setup.environments[0].objective
+    assert (type(objective).__name__, objective.patience) == ("LongWaits", 60)
+    assert [each.message for each in caplog.records if "long_waits.py" in each.message] == [
+        "the engine steps these environments: compiled ones know no objective=long_waits.py"
+    ]
+    assert setup.evaluation.metric == "p95_waiting_time" and replayed(files / "out").metrics["makespan"] > 0
+    place = {"platform": "teaching", "workload": "even_1000", "jobs": 20}
+    for wrong, told in (
+        ({"objective": "makespam"}, "env.objective: expected one of .*did you mean 'makespan'.*Python file"),
+        ({"objective": "long_waits.py", "patients": 1}, "env.patients: unknown setting"),
+        ({"objective": "hdsim.decisions.Array"}, "objective 'hdsim.decisions.Array': expected a subclass of"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            SchedulingEnv(**place, **wrong)
+    registered(monkeypatch, files, "objective", "theirs", "long_waits:LongWaits")
+    env = SchedulingEnv(**place, objective="theirs", patience=5, reward="integrated")
+    env.reset(seed=1)
+    assert env.fork().objective.patience == 5  # type: ignore[attr-defined]
 
 
 def test_an_installed_package_brings_an_agent_that_learns(tmp_path: Path, root: Path) -> None:
@@ -48,7 +153,6 @@ def test_dropout_is_for_training_alone(tmp_path: Path) -> None:
     import torch
     from torch import nn
 
-    from hdsim.decisions import DecisionProblem
     from hdsim.scheduling.agent import make_agent
 
     agent = make_agent(

@@ -153,9 +153,10 @@ def test_load_imbalance_is_that_of_every_second(seed: int) -> None:
 
 @pytest.mark.requires("torch")
 def test_agents_are_judged_by_metrics_of_the_whole_schedule() -> None:
-    from hdsim.learning.training.evaluation import OBJECTIVE_METRICS, Evaluation
+    from hdsim.decisions.kinds import OBJECTIVES
+    from hdsim.learning.training.evaluation import Evaluation
 
     platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2)
     jobs = hdsim.Workload.from_columns(submission_time=[0, 0], runtime=[10, 10], requested_cores=[1, 1])
-    evaluation = Evaluation(platform, OBJECTIVE_METRICS["cluster_balance"], {})
+    evaluation = Evaluation(platform, OBJECTIVES.find("cluster_balance").metric, {})
     assert [evaluation.score(f"fcfs-{policy}", [jobs]) for policy in ("spread", "pack")] == [0.0, 0.5]

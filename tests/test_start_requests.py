@@ -12,7 +12,7 @@ import pytest
 import hdsim
 from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster, FinalState
-from hdsim.envs.objectives import OBJECTIVES
+from hdsim.decisions.kinds import OBJECTIVES
 from hdsim.errors import BackendError
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import make_agent
@@ -154,7 +154,7 @@ def test_a_job_that_is_starting_or_held_at_the_end_counts_as_one_that_never_ran(
 @pytest.mark.parametrize("name", ["avg_utilization", "makespan", "energy_consumption"])
 def test_no_objective_rewards_a_start_before_it_is_confirmed(name: str) -> None:
     """While a job is STARTING, and after its start has failed, the rate is that of an idle platform."""
-    objective = OBJECTIVES[name](integrated=False)
+    objective = OBJECTIVES.find(name)(integrated=False)
     cluster = cluster_of(size=2)
     objective.begin(SimpleNamespace(cluster=cluster, contention=None), None)  # type: ignore[arg-type]
     idle = objective.value()  # type: ignore[attr-defined]

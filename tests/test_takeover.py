@@ -13,7 +13,7 @@ from test_quantities import workload as quantities_workload
 import hdsim
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import DecisionProblem
-from hdsim.decisions.problem import ACTIONS, OBSERVATIONS
+from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.windows import Window, windows
 from hdsim.workload.generators.families import draw_workload
@@ -116,8 +116,8 @@ def take_over(
     return simulation, agent.seen
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("action", ACTIONS.bundled)
+@pytest.mark.parametrize("observation", OBSERVATIONS.bundled)
 def test_an_agent_that_takes_over_sees_what_a_watcher_sees(action: str, observation: str) -> None:
     simulation, _ = take_over(PLATFORM, workload(4, 50), action, observation, "easy")
     cluster = simulation.cluster
@@ -137,7 +137,9 @@ def test_so_it_does_with_other_events(observation: str, options: dict[str, Any])
     assert ("failures" not in options) == (not simulation.cluster.allocations.closed)
 
 
-@pytest.mark.parametrize("observation", [name for name, each in OBSERVATIONS.items() if not each.needs_core_ids])
+@pytest.mark.parametrize(
+    "observation", [name for name, each in OBSERVATIONS.classes().items() if not each.needs_core_ids]
+)
 def test_so_it_does_on_quantities(observation: str) -> None:
     jobs = quantities_workload(6, 80, QUANTITIES)
     if observation != "small":

@@ -172,7 +172,7 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
 
 @workload.command()
 @_output
-@click.option("--jobs", type=int, required=True, help="Number of jobs.")
+@click.option("--jobs", type=int, help="Number of jobs.")
 @click.option("--cores", type=int, default=256, show_default=True, help="Size of the machine.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all draws.")
 @click.option("--typeless", is_flag=True, help="One class of jobs rather than interactive and batch jobs.")
@@ -185,13 +185,23 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
 )
 @click.option("--memory", type=_Amounts(), help="MB a core, e.g. 500,1000,2000: each job draws one of them.")
 @_arrival_factor
-def generate(output: Path, **options: Any) -> None:
-    """Make a workload by the Lublin-Feitelson model.
+@click.option("--model", metavar="NAME", help="Another generator: a Python file, package.Class or a name.")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting of that generator.")
+@_platform
+def generate(output: Path, model: str | None, changes: tuple[str, ...], platform: str | None, **options: Any) -> None:
+    """Make a workload by the Lublin-Feitelson model, or by that of --model, which takes --seed, --set and --platform.
 
     The same options give the same file.
     """
     import dataclasses
 
+    if model is not None:
+        _generate(output, model, changes, platform, options["seed"])
+        return
+    if changes or platform is not None:
+        raise click.UsageError("expected --model with --set and --platform")
+    if options["jobs"] is None:
+        raise click.UsageError("Missing option '--jobs'.")
     from hdsim.workload.generators.lublin import generate as make
 
     command = _command(options)
@@ -199,6 +209,30 @@ def generate(output: Path, **options: Any) -> None:
     jobs = make(**options)
     jobs = dataclasses.replace(jobs, header={**jobs.header, "Note": f"made by: {command}"})
     _write(jobs, output, None, None)
+    click.echo(f"{output}: {len(jobs)} jobs")
+
+
+def _generate(output: Path, model: str, changes: tuple[str, ...], platform: str | None, seed: int) -> None:
+    """Makes a workload by a generator of any kind."""
+    import yaml
+
+    from hdsim.workload.load import load_workload
+
+    context = click.get_current_context()
+    for name in context.params:
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and name not in ("output", "model", "changes", "platform", "seed"):
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option}: expected --set with --model, such as --set {name}=VALUE")
+    settings: dict[str, Any] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set: expected KEY=VALUE, got '{change}'")
+        settings[key] = yaml.safe_load(value)
+    machine = _load_platform(platform)
+    jobs = load_workload({**settings, "model": model}, machine, seed=seed, memory_bandwidth="trace")
+    _write(jobs, output, None, machine)
     click.echo(f"{output}: {len(jobs)} jobs")
 
 

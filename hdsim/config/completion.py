@@ -68,6 +68,14 @@ def _values(key: str, begin: str) -> Iterator[str]:
         yield from bundled("platforms" if key.startswith("platform") else "workloads")
     if key.startswith("agent"):
         yield from _policies(key)
+    if key == "workload.generate.model":
+        from hdsim.workload.generators.base import GENERATORS
+
+        yield from GENERATORS.names()
+    if key.startswith("env."):
+        from hdsim.decisions.kinds import KINDS
+
+        yield from next((kind.names() for kind in KINDS if kind.key == key), ())
     if takes_path(key):
         yield from paths(begin)
 

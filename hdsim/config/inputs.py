@@ -122,9 +122,9 @@ def _source(config: Mapping[str, Any]) -> str | dict[str, Any] | None:
 
 
 def _trace(name: str, where: str) -> str | dict[str, Any]:
-    from hdsim.workload.load import GENERATORS
+    from hdsim.workload.generators.base import is_generator
 
-    return {"model": name} if name in GENERATORS else str(resolve("workloads", name, where=where))
+    return {"model": name} if is_generator(name) else str(resolve("workloads", name, where=where))
 
 
 # The runs of a sweep share platforms and workloads, which are immutable.

@@ -10,7 +10,20 @@ from typing import Any
 from hdsim.results.run_directory.inputs import is_input
 
 #: Last part of the keys that take a path.
-_KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
+_KEYS = (
+    "path",
+    "model",
+    "types",
+    "checkpoint",
+    "recording",
+    "start",
+    "file",
+    "executable",
+    "socket",
+    "dir",
+    "action",
+    "observation",
+)
 #: Keys that take a path and are in no group.
 _TOP_KEYS = ("profile", "actual", "forecasts", "series")
 #: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, mappings, sweeps over functions,

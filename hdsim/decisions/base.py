@@ -1,10 +1,11 @@
-"""Interfaces of actions and observations, and checks of settings."""
+"""Interfaces of actions, observations and objectives, and checks of settings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ class Array(NamedTuple):
     high: float = 1.0
 
 
-class Action:
+class Action(ABC):
     """A kind of action: an integer in 0..size - 1 selects one action.
 
     Attributes:
@@ -50,31 +51,31 @@ class Action:
     core_policies: Collection[str] = ()
     has_void: bool = False
 
+    @abstractmethod
     def size(self, platform: Platform) -> int:
         """Number of actions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """Called before the first event of a replay, or where an agent takes over and jobs run already."""
-        raise NotImplementedError
 
-    def on_instant(self) -> None:
+    def on_instant(self) -> None:  # noqa: B027 - many need no call
         """Called once per instant, after the wait queue has added the submitted jobs."""
 
+    @abstractmethod
     def pending(self) -> bool:
         """Whether a decision is due at this instant."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mask(self) -> Mask:
         """(size,) legal actions; the array is valid until the next call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self, action: int) -> None:
         """Carries out an action that the mask allows."""
-        raise NotImplementedError
 
 
-class Observer:
+class Observer(ABC):
     """A kind of observation.
 
     Attributes:
@@ -89,32 +90,112 @@ class Observer:
         """The observer for a platform: this one, unless the observation differs by the kind of the platform."""
         return self
 
+    @abstractmethod
     def arrays(self, platform: Platform) -> Array | dict[str, Array]:
         """Shapes and types of the arrays of `observe`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """Called before the first event of a replay, or where an agent takes over and jobs run already.
 
         The observations after it depend on the state and the past of the cluster, not on when it was called.
         """
-        raise NotImplementedError
 
-    def on_instant(self) -> None:
+    def on_instant(self) -> None:  # noqa: B027 - many need no call
         """Called once per instant, after the wait queue has added the submitted jobs and before the first decision."""
 
-    def before_action(self) -> None:
+    def before_action(self) -> None:  # noqa: B027 - many need no call
         """Called before the action chosen for the latest observation is carried out."""
 
-    def started(self, jobs: Iterable[int]) -> None:
+    def started(self, jobs: Iterable[int]) -> None:  # noqa: B027 - many need no call
         """Called after an action with the jobs that it has started, in order."""
 
-    def end_of_pass(self) -> None:
+    def end_of_pass(self) -> None:  # noqa: B027 - many need no call
         """Called after the last decision of an instant."""
 
+    @abstractmethod
     def observe(self) -> Observation:
         """Returns the present state in new arrays."""
-        raise NotImplementedError
+
+
+class EpisodeSetup(Protocol):
+    """The parts of an episode that an objective sees, of :class:`hdsim.simulation.setup.Setup`.
+
+    Attributes:
+        cluster: The cluster.
+        contention: The contention model, None without one.
+        infeasible: Jobs that are rejected.
+    """
+
+    @property
+    def cluster(self) -> Cluster: ...  # noqa: D102
+    @property
+    def contention(self) -> object: ...  # noqa: D102
+    @property
+    def infeasible(self) -> Collection[int]: ...  # noqa: D102
+
+
+class Decisions(Protocol):
+    """The part of a :class:`hdsim.decisions.DecisionProblem` that objectives see.
+
+    Attributes:
+        wait_queue: The queue shared by action and observer.
+    """
+
+    @property
+    def wait_queue(self) -> WaitQueue: ...  # noqa: D102
+
+
+class Objective(ABC):
+    """Rewards of one objective.
+
+    An environment calls `begin`; then `on_instant` at every instant before the first decision, `after_action` after
+    every action, `end_of_pass` before time advances, and `reward` once an action.
+
+    Args:
+        integrated: Integrals over the time between decisions instead of values right after them.
+
+    Attributes:
+        metric: Metric of a replay that it optimises; None: ``train.metric`` names it.
+        only_action: The only kind of action that it is for, None for any.
+        needs_core_ids: The objective depends on the busy cores of processors.
+        needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
+        needs_known_jobs: All jobs of an episode must be known at its start.
+        dates: The date of each running job in seconds.
+    """
+
+    metric: ClassVar[str | None] = None
+    only_action: ClassVar[str | None] = None
+    needs_core_ids: ClassVar[bool] = False
+    needs_dates: ClassVar[bool] = False
+    needs_known_jobs: ClassVar[bool] = False
+    dates: Mapping[int, float]
+
+    def __init__(self, integrated: bool) -> None:
+        self.integrated = integrated
+
+    @classmethod
+    def sees_cores(cls, platform: Platform) -> bool:
+        """Whether the objective depends on the location of idle cores."""
+        return False
+
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+        """Called before the first event of an episode."""
+        self.cluster = setup.cluster
+        self.problem = problem
+
+    def on_instant(self) -> None:  # noqa: B027 - many need no call
+        """Called at a new instant, whose events are in the cluster."""
+
+    def after_action(self, action: int) -> None:  # noqa: B027 - many need no call
+        """Called after an action."""
+
+    def end_of_pass(self) -> None:  # noqa: B027 - many need no call
+        """Called after the last decision of an instant."""
+
+    @abstractmethod
+    def reward(self, over: bool) -> float:
+        """The reward since the last call; `over` at the end of the episode, also where it is truncated."""
 
 
 class FreeShares:

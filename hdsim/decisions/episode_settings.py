@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from typing import Any
 
-from hdsim.decisions.base import one_of, positive_int
+from hdsim.decisions.base import Objective, one_of, positive_int
+from hdsim.decisions.kinds import OBJECTIVES
 from hdsim.errors import ConfigError
 from hdsim.util.rules import is_finite
 
-#: Objectives by name, with the only kind of action that each is for, None = any.
-OBJECTIVES = {
-    "avg_job_slowdown": None,
-    "avg_job_completion": None,
-    "expected_completion": None,
-    "avg_utilization": None,
-    "makespan": None,
-    "energy_consumption": None,
-    "edp": None,
-    "bounded_slowdown": None,
-    "avg_bounded_slowdown": None,
-    "cluster_balance": "node",
-    "load_imbalance": "node",
-}
 REWARDS = ("sampled", "integrated")
 CURRICULA = ("none", "growing", "easy_first")
 
@@ -38,15 +27,21 @@ def check_episode_settings(
     curriculum_start: float = 0.1,
     max_steps: int | None = None,
     per_deployment: bool = False,
-) -> None:
+    **own: Any,
+) -> Objective:
     """Checks the settings as far as possible without a trace; see :class:`hdsim.envs.scheduling.SchedulingEnv`.
+
+    Further keys are settings of the objective.
+
+    Returns:
+        The objective.
 
     Raises:
         ConfigError: A setting has a wrong value.
     """
     if not is_finite(reward_scale):
         raise ConfigError(f"expected a number, got {reward_scale!r}", where="env.reward_scale")
-    only_action = OBJECTIVES[one_of("objective", objective, OBJECTIVES)]
+    only_action = (made := OBJECTIVES.find(objective)).only_action
     if only_action not in (None, action):
         raise ConfigError(
             f"expected env.action={only_action} with env.objective={objective}, got {action}", where="env.objective"
@@ -69,6 +64,23 @@ def check_episode_settings(
             f"expected a share above 0 and at most 1, got {curriculum_start!r}", where="env.curriculum_start"
         )
 
+    if per_deployment:
+        own["per_deployment"] = True
+    kind: Objective = OBJECTIVES.construct(made, objective, reward == "integrated", **own)
+    return kind
 
-#: Names of the settings.
-KEYS = tuple(name for name in inspect.signature(check_episode_settings).parameters if name != "action")
+
+#: Names of the settings that every environment has.
+KEYS = tuple(inspect.signature(check_episode_settings).parameters)[1:-1]
+
+
+def split(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits settings of an environment into those of the decision problem and those of episodes and rewards.
+
+    Raises:
+        ConfigError: There is no such objective.
+    """
+    default = inspect.signature(check_episode_settings).parameters["objective"].default
+    own = list(inspect.signature(OBJECTIVES.find(env.get("objective", default))).parameters)[1:]
+    episodes = {key: value for key, value in env.items() if key in KEYS or key in own}
+    return {key: value for key, value in env.items() if key not in episodes}, episodes

@@ -7,44 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.decisions import episode_settings
-from hdsim.decisions.actions.accept import Accept
-from hdsim.decisions.actions.backfill import Backfill
-from hdsim.decisions.actions.pick_job import PickJob
-from hdsim.decisions.actions.place_job import PlaceJob
-from hdsim.decisions.actions.policy_pair import PolicyPair
-from hdsim.decisions.base import Action, Array, Mask, Observation, Observer, one_of
-from hdsim.decisions.observations.bandwidth import NodesBandwidth
-from hdsim.decisions.observations.graph import Graph
-from hdsim.decisions.observations.hdeeprm import Minimal, Normal, Small
-from hdsim.decisions.observations.jobs import Jobs
-from hdsim.decisions.observations.nodes import Nodes
-from hdsim.decisions.observations.proposal import Proposal
-from hdsim.decisions.observations.shadow import JobsShadow
+from hdsim.decisions.base import Action, Array, Mask, Observation, Observer
+from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.decisions.wait_queue import WaitQueue
 from hdsim.errors import ConfigError, DecisionError, nearest
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
-
-ACTIONS: dict[str, type[Action]] = {
-    "policy_pair": PolicyPair,
-    "job": PickJob,
-    "node": PlaceJob,
-    "backfill": Backfill,
-    "accept": Accept,
-}
-OBSERVATIONS: dict[str, type[Observer]] = {
-    "normal": Normal,
-    "small": Small,
-    "minimal": Minimal,
-    "jobs": Jobs,
-    "jobs_shadow": JobsShadow,
-    "nodes": Nodes,
-    "nodes_bandwidth": NodesBandwidth,
-    "proposal": Proposal,
-    "graph": Graph,
-}
 
 
 class DecisionProblem:
@@ -67,9 +37,8 @@ class DecisionProblem:
         core_policies: See :class:`hdsim.cluster.state.Cluster`.
 
     Args:
-        action: ``policy_pair``, ``job``, ``node``, ``backfill`` or ``accept``.
-        observation: ``normal``, ``small``, ``minimal``, ``jobs``, ``jobs_shadow``, ``nodes``, ``proposal`` or
-            ``graph``.
+        action: A name, file or class of :data:`hdsim.decisions.kinds.ACTIONS`.
+        observation: A name, file or class of :data:`hdsim.decisions.kinds.OBSERVATIONS`.
         **settings: Settings of action and observation. A setting of both (``queue_size``) has one value, by default the
             action's.
 
@@ -78,10 +47,7 @@ class DecisionProblem:
     """
 
     def __init__(self, action: str = "policy_pair", observation: str = "minimal", **settings: Any) -> None:
-        makers = (
-            ACTIONS[one_of("action", action, ACTIONS)],
-            self.observer_class(observation),
-        )
+        makers = ACTIONS.find(action), OBSERVATIONS.find(observation)
         known = [inspect.signature(maker).parameters for maker in makers]
         allowed = sorted({*known[0], *known[1]})
         if unknown := [key for key in settings if key not in allowed]:
@@ -95,20 +61,13 @@ class DecisionProblem:
         for key in known[0].keys() & known[1].keys():
             settings.setdefault(key, known[0][key].default)
         self.settings: dict[str, Any] = {"action": action, "observation": observation, **settings}
-        self.action: Action = makers[0](**{key: settings[key] for key in known[0] if key in settings})
-        self._observer = self.observer = makers[1](**{key: settings[key] for key in known[1] if key in settings})
+        given = [{key: settings[key] for key in keys if key in settings} for keys in known]
+        self.action: Action = ACTIONS.construct(makers[0], action, **given[0])
+        self.observer: Observer = OBSERVATIONS.construct(makers[1], observation, **given[1])
+        self._observer = self.observer
         self.core_policy = self.action.core_policy
         self.fixed_policy = self.action.fixed_policy and not self.observer.sees_cores
         self.core_policies = () if self.observer.sees_cores else self.action.core_policies
-
-    @staticmethod
-    def observer_class(observation: str) -> type[Observer]:
-        """The observer class of an observation's name.
-
-        Raises:
-            ConfigError: The name is unknown.
-        """
-        return OBSERVATIONS[one_of("observation", observation, OBSERVATIONS)]
 
     def n_actions(self, platform: Platform) -> int:
         """A, the number of actions on a platform."""
@@ -126,7 +85,7 @@ class DecisionProblem:
         """
         self.observer = self._observer.on(cluster.platform)
         if self.observer.needs_core_ids and not cluster.has_core_ids:
-            usable = ", ".join(name for name, each in OBSERVATIONS.items() if not each.needs_core_ids)
+            usable = ", ".join(name for name, each in OBSERVATIONS.classes().items() if not each.needs_core_ids)
             raise ConfigError(
                 f"expected one of {usable} on a backend without core ids, got {self.settings['observation']}",
                 where="env.observation",
@@ -179,7 +138,11 @@ class DecisionProblem:
 def _of_others(keys: Sequence[str]) -> str:
     """Says whose setting the first key is, and how those that other actions and observations have are left out."""
     owners = {
-        key: [name for name, maker in (ACTIONS | OBSERVATIONS).items() if key in inspect.signature(maker).parameters]
+        key: [
+            name
+            for name, maker in (ACTIONS.classes() | OBSERVATIONS.classes()).items()
+            if key in inspect.signature(maker).parameters
+        ]
         for key in keys
     }
     if not owners[keys[0]]:

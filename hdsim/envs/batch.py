@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState, completed
 from hdsim.cluster.stores.ordered import OrderedCores, core_sets
+from hdsim.decisions import objectives
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
 from hdsim.decisions.observations.hdeeprm import ORDER_OF, Minimal
 from hdsim.decisions.observations.jobs import Jobs
-from hdsim.envs import objectives
 from hdsim.envs.episodes import Window
 from hdsim.envs.node_batch import covers_nodes, make_grid, seed_draws
 from hdsim.envs.scheduling import SchedulingEnv
@@ -53,6 +53,8 @@ _RANDOM = "random"
 def covers(environment: SchedulingEnv) -> bool:
     """Returns whether compiled kernels step environments like this one."""
     action, observer = environment.problem.action, environment.problem.observer
+    if environment.own_kinds():
+        return False
     if type(environment.objective) not in _OBJECTIVES or environment.runner is not None:
         return False
     if isinstance(observer, Minimal):

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.util.resources import resolve
-from hdsim.workload.load import GENERATORS, load_workload
+from hdsim.workload.generators.base import is_generator
+from hdsim.workload.load import load_workload
 from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _make_trace(trace: Trace, platform: Platform) -> Workload:
     if isinstance(trace, Mapping):
         settings = dict(trace)
         return load_workload(settings, platform, seed=settings.pop("seed", 0), memory_bandwidth="none")
-    if trace in GENERATORS:
+    if is_generator(trace):
         return _make_trace({"model": trace}, platform)
     return load_workload(resolve("workloads", trace, where="env.workload"), platform)
 

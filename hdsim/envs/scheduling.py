@@ -15,10 +15,10 @@ from gymnasium.vector import AutoresetMode
 
 from hdsim.decisions import DecisionProblem
 from hdsim.decisions.base import Array, Observation
-from hdsim.decisions.episode_settings import check_episode_settings
+from hdsim.decisions.episode_settings import check_episode_settings, split
+from hdsim.decisions.kinds import KINDS, OBJECTIVES, OBSERVATIONS
 from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
 from hdsim.envs.episodes import Episodes, Trace, make_traces
-from hdsim.envs.objectives import OBJECTIVES, ClusterBalance, Objective
 from hdsim.envs.shares import action_numbers
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.platform.load import load_platform
@@ -60,7 +60,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         workload: One trace or several; see :func:`hdsim.envs.episodes.make_traces`.
         action: See :class:`hdsim.decisions.DecisionProblem`.
         observation: See :class:`hdsim.decisions.DecisionProblem`.
-        objective: A name of :data:`hdsim.envs.objectives.OBJECTIVES`.
+        objective: A name, file or class of :data:`hdsim.decisions.kinds.OBJECTIVES`.
         reward: ``sampled`` right after actions or ``integrated`` over the time between them.
         reward_scale: Factor of every reward.
         jobs: See :class:`hdsim.envs.episodes.Episodes`, also for the next four.
@@ -69,7 +69,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         curriculum_episodes: See there.
         curriculum_start: See there.
         max_steps: Steps after which an episode is truncated, None for no limit.
-        per_deployment: See :class:`hdsim.envs.objectives.ClusterBalance`.
+        per_deployment: See :class:`hdsim.decisions.objectives.ClusterBalance`.
         contention: See :func:`hdsim.simulate`, also for the next four.
         network: See there.
         failures: See there.
@@ -78,7 +78,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         backend: Runs the jobs of the episodes; None: the simulation does, with the two settings before. With a backend
             that brings the jobs itself an episode has those that come within `max_steps` decisions.
         render_mode: None, the only mode; ``hdsim report`` draws replays, `render` refers to it.
-        **settings: Settings of action and observation, see :class:`hdsim.decisions.DecisionProblem`. With
+        **settings: Settings of action, observation (see :class:`hdsim.decisions.DecisionProblem`) and objective. With
             ``scale=workload`` the scales are the 99th percentiles over all traces.
 
     Raises:
@@ -117,7 +117,10 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             platform = load_platform(resolve("platforms", platform, where="env.platform"))
         if render_mode is not None:
             raise ConfigError(f"expected null, got '{render_mode}'", where="env.render_mode")
-        check_episode_settings(
+        self._arguments |= settings
+        settings, own = split({**settings, "objective": objective})
+        own.pop("objective")
+        self.objective = check_episode_settings(
             action,
             objective=objective,
             reward=reward,
@@ -128,18 +131,18 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             curriculum_start=curriculum_start,
             max_steps=max_steps,
             per_deployment=per_deployment,
+            **own,
         )
         self.platform = platform
         self.render_mode = render_mode
         self.episodes = Episodes(
             make_traces(workload, platform), jobs, held_out, curriculum, curriculum_episodes, curriculum_start
         )
-        if settings.get("scale") == "workload" and issubclass(DecisionProblem.observer_class(observation), Minimal):
+        if settings.get("scale") == "workload" and issubclass(OBSERVATIONS.find(observation), Minimal):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
         self.problem = DecisionProblem(action, observation, **settings)
-        self.objective: Objective = OBJECTIVES[objective](reward == "integrated")
         if self.objective.needs_core_ids and platform.kind == QUANTITIES:
-            usable = ", ".join(name for name, each in OBJECTIVES.items() if not each.needs_core_ids)
+            usable = ", ".join(name for name, each in OBJECTIVES.classes().items() if not each.needs_core_ids)
             raise ConfigError(
                 f"expected one of {usable} on a platform of quantities, got {objective}", where="env.objective"
             )
@@ -150,15 +153,13 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.repeats = backend is None or backend.repeats
         if self._brings_jobs and self.objective.needs_known_jobs:
             usable = ", ".join(
-                name for name, each in OBJECTIVES.items() if not (each.needs_known_jobs or each.needs_dates)
+                name for name, each in OBJECTIVES.classes().items() if not (each.needs_known_jobs or each.needs_dates)
             )
             raise ConfigError(
                 f"expected one of {usable}, as the jobs come during the episode, got {objective}", where="env.objective"
             )
         if self._brings_jobs and max_steps is None:
             raise ConfigError("expected a number, as jobs come without end, got null", where="env.max_steps")
-        if isinstance(self.objective, ClusterBalance):
-            self.objective.per_deployment = per_deployment
         self.n_actions = self.problem.n_actions(platform)
         self.action_space = spaces.Discrete(self.n_actions)
         self.observation_space = _space(self.problem.arrays(platform))
@@ -292,6 +293,11 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> SchedulingEnv:
         """Returns `fork`: simulated clusters refer to their simulation."""
         return self.fork()
+
+    def own_kinds(self) -> list[str]:
+        """Settings that name a class which is none of hdsim's, such as ``action=mine.py``."""
+        given = self._arguments
+        return [f"{kind.group}={given[kind.group]}" for kind in KINDS if given[kind.group] not in kind.bundled]
 
     def _to_decision(self) -> bool:
         """Advances to the next decision; returns True at the end of the episode."""

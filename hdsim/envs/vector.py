@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import logging
 import multiprocessing
 import os
 import signal
@@ -34,6 +35,8 @@ from hdsim.envs.batch import Batch, covers, has_ranges
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views, action_numbers
 from hdsim.errors import BackendError, ConfigError, DecisionError
+
+log = logging.getLogger(__name__)
 
 #: Seconds of polling before a process sleeps, and polls until it yields the core.
 _PATIENCE = 0.003
@@ -252,6 +255,8 @@ class SchedulingVectorEnv(ShareVectorEnv):
             threads = max(min(workers, num_envs // fewest), 1)
             super().__init__(first, num_envs, Batch(first, num_envs, threads, same_step), (), autoreset_mode)
             return
+        if own := first.own_kinds():
+            log.warning("the engine steps these environments: compiled ones know no %s", " ".join(own))
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
         layout = layout_of(first, num_envs) | {_ACTION: ((num_envs,), np.int64)}
         start = multiprocessing.get_context(context)

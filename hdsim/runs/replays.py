@@ -43,15 +43,16 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     from hdsim.backends.base import make_backend
     from hdsim.backends.sim import Sim
     from hdsim.decisions import DecisionProblem
-    from hdsim.decisions.episode_settings import KEYS, check_episode_settings
+    from hdsim.decisions.episode_settings import check_episode_settings, split
     from hdsim.results.own_metrics import load_metrics
     from hdsim.results.period import Period
     from hdsim.scheduling.agent import make_agent
 
     # A replay takes the decision problem from the checkpoint; mistakes in `env` are reported all the same.
-    env = config["env"] or {}
-    problem = DecisionProblem(**{key: value for key, value in env.items() if key not in KEYS})
-    check_episode_settings(problem.settings["action"], **{key: value for key, value in env.items() if key in KEYS})
+    if config["env"]:
+        settings, episodes = split(config["env"])
+        problem = DecisionProblem(**settings)
+        check_episode_settings(problem.settings["action"], **episodes)
     agent = make_agent(config["agent"])
     load_metrics(config.get("metrics"))
     backend = make_backend(config["backend"])

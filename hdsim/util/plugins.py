@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hdsim.errors import ConfigError, install_hint, nearest, unloadable
+from hdsim.errors import ConfigError, install_hint, nearest, not_one_of, unloadable
 from hdsim.util.resources import near_file
 
 
@@ -136,13 +136,7 @@ class PluginType:
         Raises:
             ConfigError: The class is not of this type or does not accept the settings.
         """
-        if not (inspect.isclass(made) and issubclass(made, self.base)):
-            raise ConfigError(
-                f"expected a subclass of {self.base_name}, got {getattr(made, '__name__', made)}",
-                where=f"{self.group} '{name}'",
-            )
-        if fault := _fault_of_methods(made):
-            raise ConfigError(fault, where=f"{self.group} '{name}'")
+        self.checked(made, name)
         try:
             return made(*arguments, **settings)
         except TypeError:
@@ -159,13 +153,28 @@ class PluginType:
                 ) from None
             raise
 
-    def by_target(self, target: str) -> Any:
-        """Imports ``package.Class``.
+    def checked(self, made: Any, name: str, /) -> Any:
+        """Returns a class after checking that it is of this type; `name` is the user's name of the class.
+
+        Raises:
+            ConfigError: It is not, or lacks a method.
+        """
+        where = f"{self.group} '{name}'"
+        if not (inspect.isclass(made) and issubclass(made, self.base)):
+            raise ConfigError(
+                f"expected a subclass of {self.base_name}, got {getattr(made, '__name__', made)}", where=where
+            )
+        if fault := _fault_of_methods(made):
+            raise ConfigError(fault, where=where)
+        return made
+
+    def by_target(self, target: str, where: str | None = None) -> Any:
+        """Imports ``package.Class``, which the key `where` names.
 
         Raises:
             ConfigError: The module or the class does not exist.
         """
-        where = f"{self.group}._target_"
+        where = where or f"{self.group}._target_"
         module_name, _, attribute = target.rpartition(".")
         if not module_name:
             raise ConfigError(f"expected 'package.Class', got '{target}'", where=where)
@@ -189,13 +198,13 @@ class PluginType:
             raise ConfigError(f"'{module_name}' has no '{attribute}'{nearest(attribute, classes)}", where=where)
         return getattr(module, attribute)
 
-    def in_file(self, path: Path) -> Any:
-        """Loads the one class of this type that a Python file defines.
+    def in_file(self, path: Path, where: str | None = None) -> Any:
+        """Loads the one class of this type that a Python file, which the key `where` names, defines.
 
         Raises:
             ConfigError: The file does not exist, cannot be loaded, or does not define exactly one such class.
         """
-        where, base = f"{self.group}.path", self.base.__name__
+        where, base = where or f"{self.group}.path", self.base.__name__
         if not path.is_file():
             raise ConfigError(
                 f"expected a Python file with one subclass of {base}, found no file '{path}'"
@@ -212,3 +221,47 @@ class PluginType:
             names = ", ".join(value.__name__ for value in found) or "none"
             raise ConfigError(f"expected exactly one {base} subclass in '{path}', found {names}", where=where)
         return found[0]
+
+
+@dataclass(frozen=True)
+class NamedType(PluginType):
+    """A type of plug-in class that one key names, beside keys of which some are the settings of the class.
+
+    The name is that of a class of hdsim, that of an installed package's entry point, a Python file with one class of
+    this type (``.py``), or ``package.Class``.
+
+    Attributes:
+        key: The key.
+        bundled: Classes of hdsim by name, as ``package.Class``.
+    """
+
+    key: str
+    bundled: Mapping[str, str]
+
+    def names(self) -> list[str]:
+        """Names of the classes of hdsim and of installed packages."""
+        return list(dict.fromkeys([*self.bundled, *(entry.name for entry in installed(self.group))]))
+
+    def find(self, name: Any) -> Any:
+        """Returns the class of a name.
+
+        Raises:
+            ConfigError: There is none, or it is not of this type.
+        """
+        if isinstance(name, str) and name in self.bundled:
+            return self.by_target(self.bundled[name])
+        entry = next((entry for entry in installed(self.group) if entry.name == name), None)
+        if entry is not None:
+            made = self.by_target(entry.value.replace(":", "."), self.key)
+        elif isinstance(name, str) and name.endswith(".py"):
+            made = self.in_file(Path(name), self.key)
+        elif isinstance(name, str) and "." in name:
+            made = self.by_target(name, self.key)
+        else:
+            file = f"; or a Python file with one subclass of {self.base_name}"
+            raise ConfigError(not_one_of(name, self.names()) + file, where=self.key)
+        return self.checked(made, name)
+
+    def classes(self) -> dict[str, Any]:
+        """Returns the classes of hdsim by name."""
+        return {name: self.by_target(target) for name, target in self.bundled.items()}

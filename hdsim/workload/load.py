@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError, WorkloadError, nearest, not_one_of
+from hdsim.errors import WorkloadError, not_one_of
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.inputs import STANDARD_INPUT, read_bytes
 from hdsim.util.resources import name_of, resolve
-from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, SEED, Rule, integers_from, require
+from hdsim.util.rules import NULL, SEED, Rule, integers_from
 from hdsim.util.text import number_in
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
+from hdsim.workload.generators.base import generated, is_generator
 from hdsim.workload.model import Workload
 from hdsim.workload.pods import as_pods
 from hdsim.workload.raw import LIMITS, RawJobs, raise_faults
@@ -34,29 +34,6 @@ BANDWIDTHS = (4.0, 8.0, 12.0, 16.0, 20.0, 24.0)
 #: Run times of HDeepRM as shares of the requested time, and the probability of each share.
 RUNTIME_SHARES = np.arange(1, 26) * 0.05
 RUNTIME_PROBABILITIES = np.repeat([0.15, 0.09, 0.07, 0.04, 0.03, 0.02, 0.06, 0.08], [1, 1, 1, 5, 5, 10, 1, 1])
-
-#: Columns of a trace; others, such as bandwidths, are drawn.
-_TRACE_COLUMNS = (
-    "job_id", "submission_time", "runtime", "requested_time", "requested_cores", "memory", "queue", "status",
-)  # fmt: skip
-#: Arguments of a generator that are no settings.
-_FIXED = ("seed", "classes")
-
-#: Models that generate workloads.
-GENERATORS = ("lublin", "family", "deployments")
-_INTEGERS = {"jobs": integers_from(1), "processors": integers_from(1) | NULL, "cores": integers_from(1)}
-_GENERATOR_RULES = _INTEGERS | {
-    "typed": FLAG,
-    "max_estimate": POSITIVE | NULL,
-    "arrival_factor": NOT_NEGATIVE,
-    **dict.fromkeys(("load", "serial"), NOT_NEGATIVE | NULL),
-    **dict.fromkeys(("runtime_factor", "width_factor", "burstiness"), POSITIVE),
-    "memory": Rule(
-        "a list of MB per core such as [500, 1000]",
-        lambda value: isinstance(value, list | tuple) and bool(value) and all(map(NOT_NEGATIVE.accepts, value)),
-    )
-    | NULL,
-}
 
 _JOBS = Rule("at least 1 job or null for all", (integers_from(1) | NULL).accepts)
 
@@ -92,7 +69,8 @@ def load_workload(
             from `seed`: ``{"model": "lublin", "jobs": 10000, "processors": 256, ...}`` with the arguments of
             :func:`hdsim.workload.generators.lublin.generate`; processors (or cores) are by default the platform's.
             ``{"model": "family", "family": "wide", "jobs": 10000, ...}`` draws a trace of a family, see
-            :func:`hdsim.workload.generators.families.draw_workload`.
+            :func:`hdsim.workload.generators.families.draw_workload`; a Python file (``"mine.py"``), ``package.Class``
+            or the name of an installed package's one is a :class:`hdsim.workload.generators.Generator` of a user.
         platform: The platform of the replay; without it no job is too large. Required for JSON files whose profiles
             count operations, for its reference speed.
         jobs: Number of jobs of the slice, None = all.
@@ -123,11 +101,12 @@ def load_workload(
         "memory_bandwidth": memory_bandwidth, "memory": memory, "runtime": runtime, "walltime": walltime,
         "status": status, "strict": strict, "cores_per_pod": cores_per_pod,
     }  # fmt: skip
-    if source in GENERATORS:
+    if is_generator(source):
         source = {"model": source}
     digest: str | None = None
     if isinstance(source, Mapping):
-        raw, path = _generated(source, platform, seed)
+        settings = {key: value for key, value in source.items() if key != "model"}
+        raw, path = generated(source.get("model"), settings, platform, seed)
         given |= {"path": None, "generate": dict(source)}
     else:
         path = str(resolve("workloads", source))
@@ -185,41 +164,6 @@ def part_of(workload: Workload, *, jobs: int | None = None, start: int = 0, arri
         found = found.scaled_arrivals(arrival_factor)
     found.settings.update(workload.settings, jobs=jobs, start=start, arrival_factor=arrival_factor)
     return found
-
-
-def _generated(spec: Mapping[str, Any], platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
-    """Jobs of a generator as a trace file of them states them, and what to call them."""
-    from hdsim.workload.generators.families import DEFAULTS, draw_workload
-    from hdsim.workload.generators.lublin import generate
-
-    model = spec.get("model")
-    if model not in GENERATORS:
-        raise ConfigError(f"expected one of {', '.join(GENERATORS)}, got '{model}'", where="workload.generate.model")
-    if model == "deployments":
-        from hdsim.workload.generators.deployed_pods import deployed_pods
-
-        return deployed_pods(spec, platform, seed)
-    family = model == "family"
-    settings: dict[str, Any] = {"jobs": 10_000, **spec}
-    del settings["model"]
-    known = ("family", "split", "jobs", *DEFAULTS) if family else inspect.signature(generate).parameters
-    allowed = ["model", "processors", *(key for key in known if key not in _FIXED)]
-    for key in settings:
-        if key not in allowed:
-            raise ConfigError(
-                f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}", where=f"workload.generate.{key}"
-            )
-    require("workload.generate", _INTEGERS if family else _GENERATOR_RULES, settings)
-    settings |= {key: int(settings[key]) for key in _INTEGERS if settings.get(key) is not None}
-    cores = settings.pop("processors", None) or (platform.n_cpu_cores if platform else None)
-    if cores is not None:
-        settings.setdefault("cores", cores)
-    if family:
-        jobs = draw_workload(settings.pop("family", "home"), seed, **settings)
-    else:
-        jobs = generate(**{"cores": 256, **settings}, seed=seed)
-    columns = {name: getattr(jobs, name) for name in _TRACE_COLUMNS}
-    return RawJobs(columns, lambda row, column: f"{jobs.source}: job {row + 1}: {column}", jobs.header), jobs.source
 
 
 def validate_workload(path: str | Path, platform: Platform | None = None) -> list[WorkloadError]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
+from hdsim.decisions.kinds import ACTIONS
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import direction, full
 from hdsim.simulation.simulation import simulate
@@ -23,20 +24,6 @@ if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
 
-#: Metric of a replay that each objective optimises.
-OBJECTIVE_METRICS = {
-    "avg_job_slowdown": "mean_slowdown",
-    "avg_job_completion": "mean_turnaround_time",
-    "expected_completion": "mean_turnaround_time",
-    "avg_utilization": "utilization",
-    "makespan": "makespan",
-    "energy_consumption": "energy_joules",
-    "edp": "edp",
-    "bounded_slowdown": "mean_bounded_slowdown",
-    "avg_bounded_slowdown": "mean_bounded_slowdown",
-    "cluster_balance": "load_imbalance",
-    "load_imbalance": "load_imbalance",
-}
 #: Job orders that are baselines of an agent that picks jobs.
 ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
 
@@ -130,12 +117,14 @@ def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
     For policy pairs, the pairs among its actions; for an agent that picks jobs, job orders with its core policy,
     commitment and backfilling; for one that picks nodes, core policies with its job order, greedy if it skips jobs that
     do not fit; for one that backfills, orders of candidates under its base order; for one that accepts jobs, its base
-    policy.
+    policy; for an action of a user, job orders with its core policy.
     """
     settings = problem.settings
     if isinstance(problem.action, PolicyPair):
         return {name: name for name in problem.action.names if name != VOID}
     action = settings["action"]
+    if action not in ACTIONS.bundled:
+        return {order: {"job_policy": order, "core_policy": problem.core_policy} for order in ORDERS}
     if action == "job":
         fixed = {
             "core_policy": problem.core_policy,

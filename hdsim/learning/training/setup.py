@@ -19,7 +19,7 @@ from hdsim.envs.vector import SAME_STEP, SchedulingVectorEnv, ShareVectorEnv, lo
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.training.environments import Environments
-from hdsim.learning.training.evaluation import OBJECTIVE_METRICS, Evaluation, Scoring, classic_baselines
+from hdsim.learning.training.evaluation import Evaluation, Scoring, classic_baselines
 from hdsim.learning.training.learner import EpisodeLearner, Learner
 from hdsim.learning.training.windows import held_out
 from hdsim.results.run_directory.inputs import digest
@@ -212,7 +212,7 @@ class TrainingSetup(EpisodeSetup):
         )
         for spec in baselines.values():
             make_agent(spec)
-        metric = train["metric"] or OBJECTIVE_METRICS.get(env["objective"])
+        metric = train["metric"] or environments[0].objective.metric
         if metric is None:
             raise ConfigError(f"expected the metric that goes with {env['objective']}, got null", where="train.metric")
         evaluation = Evaluation(platform, metric, options | {"seed": config["seed"]})

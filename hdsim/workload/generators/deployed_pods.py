@@ -11,6 +11,7 @@ import numpy as np
 from hdsim.errors import ConfigError, WorkloadError, nearest
 from hdsim.util.rules import POSITIVE, Rule, integers_from, is_finite, numbers_between, require
 from hdsim.util.units import in_bytes, parse_cpu, parse_size
+from hdsim.workload.generators.base import Generator
 from hdsim.workload.generators.deployments import Capacity, deployments
 from hdsim.workload.raw import IS_POD, LIMITS, RawJobs
 
@@ -43,6 +44,21 @@ _RULES = {
 _RATE, _HOLD = 1.0, 60.0
 
 
+class Deployments(Generator):
+    """Pods of random deployments.
+
+    Args:
+        **settings: See :func:`deployed_pods`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = settings
+
+    def generate(self, platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
+        """See :meth:`Generator.generate`."""
+        return deployed_pods(self._settings, platform, seed)
+
+
 def deployed_pods(spec: Mapping[str, Any], platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
     """Draws a workload of random deployments; each replica is a job of one pod.
 
@@ -63,7 +79,7 @@ def deployed_pods(spec: Mapping[str, Any], platform: Platform | None, seed: int)
         ConfigError: A setting cannot be used.
     """
     where = "workload.generate"
-    settings = {key: value for key, value in spec.items() if key != "model"}
+    settings = dict(spec)
     allowed = [*list(inspect.signature(deployments).parameters)[2:], "hold"]
     for key in settings:
         if key not in allowed:

@@ -3,75 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hdsim.decisions.base import oversubscription_limit
+from hdsim.decisions.base import Decisions, EpisodeSetup, Objective, oversubscription_limit
 from hdsim.kernels.node_episodes import busy_speed
 from hdsim.kernels.rules import TAU
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 
 if TYPE_CHECKING:
-    from hdsim.decisions import DecisionProblem
     from hdsim.platform.model import Platform
-    from hdsim.simulation.setup import Setup
     from hdsim.util.arrays import Ints
-
-
-class Objective:
-    """Rewards of one objective.
-
-    An environment calls `begin`; then `on_instant` at every instant before the first decision, `after_action` after
-    every action, `end_of_pass` before time advances, and `reward` once an action.
-
-    Args:
-        integrated: Integrals over the time between decisions instead of values right after them.
-
-    Attributes:
-        needs_core_ids: The objective depends on the busy cores of processors.
-        needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
-        needs_known_jobs: All jobs of an episode must be known at its start.
-        dates: The date of each running job in seconds.
-    """
-
-    needs_core_ids: ClassVar[bool] = False
-    needs_dates: ClassVar[bool] = False
-    needs_known_jobs: ClassVar[bool] = False
-    dates: Mapping[int, float]
-
-    def __init__(self, integrated: bool) -> None:
-        self.integrated = integrated
-
-    @classmethod
-    def sees_cores(cls, platform: Platform) -> bool:
-        """Whether the objective depends on the location of idle cores."""
-        return False
-
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
-        """Called before the first event of an episode."""
-        self.cluster = setup.cluster
-        self.problem = problem
-
-    def on_instant(self) -> None:
-        """Called at a new instant, whose events are in the cluster."""
-
-    def after_action(self, action: int) -> None:
-        """Called after an action."""
-
-    def end_of_pass(self) -> None:
-        """Called after the last decision of an instant."""
-
-    def reward(self, over: bool) -> float:
-        """The reward since the last call; `over` at the end of the episode, also where it is truncated."""
-        raise NotImplementedError
 
 
 class Rate(Objective):
     """A quantity of the cluster: its value right after the action, or its integral until the next decision."""
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._total = self._since = self._rate = 0.0
@@ -98,9 +48,9 @@ class Rate(Objective):
         total, self._total = self._total, 0.0
         return total
 
+    @abstractmethod
     def value(self) -> float:
         """The present value."""
-        raise NotImplementedError
 
     def _computing_cores(self) -> float:
         """Cores that jobs compute on; a job that is STARTING holds its cores and does not compute."""
@@ -120,10 +70,11 @@ class Rate(Objective):
 class AverageJobSlowdown(Rate):
     """Minus the sum over the jobs in the system of 1 / requested time, 1/s; times below 1 s count as 1 s."""
 
+    metric = "mean_slowdown"
     needs_known_jobs = True
     shortest: ClassVar[float] = 1.0
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._weight: list[float] = (1.0 / np.maximum(setup.cluster.workload.requested_time, self.shortest)).tolist()
@@ -154,11 +105,14 @@ class AverageBoundedSlowdown(AverageJobSlowdown):
     end.
     """
 
+    metric = "mean_bounded_slowdown"
     shortest = TAU
 
 
 class AverageJobCompletion(Rate):
     """Minus the jobs in the system."""
+
+    metric = "mean_turnaround_time"
 
     def value(self) -> float:
         """See :meth:`Rate.value`."""
@@ -173,9 +127,10 @@ class ExpectedCompletion(Objective):
     with the expected remaining times as a potential (Ng, Harada, Russell, ICML 1999). It tells the agent of run times.
     """
 
+    metric = "mean_turnaround_time"
     needs_dates = True
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
@@ -206,6 +161,8 @@ class ExpectedCompletion(Objective):
 class AverageUtilization(Rate):
     """Busy cores."""
 
+    metric = "utilization"
+
     def value(self) -> float:
         """See :meth:`Rate.value`."""
         return float(self._computing_cores())
@@ -217,12 +174,14 @@ class Makespan(Rate):
     On a platform of quantities the CPU in use of each node counts at the speed of its slowest processor.
     """
 
+    metric = "makespan"
+
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
         """See :meth:`Objective.sees_cores`."""
         return not platform.homogeneous_speed or platform.n_gpus > 0
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         platform = setup.cluster.platform
@@ -251,6 +210,7 @@ class Makespan(Rate):
 class EnergyConsumption(Rate):
     """Minus the power of all cores, W, by the P-states of :mod:`hdsim.platform.power`."""
 
+    metric = "energy_joules"
     needs_core_ids = True
 
     @classmethod
@@ -271,10 +231,12 @@ class Edp(EnergyConsumption):
     product, so the reward is always integrated.
     """
 
+    metric = "edp"
+
     def __init__(self, integrated: bool) -> None:
         super().__init__(integrated=True)
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._energy = self._product = 0.0
@@ -293,9 +255,10 @@ class BoundedSlowdown(Objective):
     An episode that is truncated pays the shares of the jobs that have ended.
     """
 
+    metric = "mean_bounded_slowdown"
     needs_known_jobs = True
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
@@ -326,12 +289,15 @@ class LoadImbalance(Objective):
     rewards of an episode add up to minus its last standard deviation. Void gives 0.
     """
 
+    metric = "load_imbalance"
+    only_action = "node"
+
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
         """See :meth:`Objective.sees_cores`."""
         return True
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         cores = setup.cluster.node_cpu
@@ -365,13 +331,19 @@ class ClusterBalance(LoadImbalance):
     With v the standard deviation of :class:`LoadImbalance` and x = v / (v + 1): (1 - 2 x) / sqrt(number of times this
     node was chosen in the episode), but max(-1, -(1 - 2 x)) if the node was also chosen the last time. Void gives 0.
 
-    Attributes:
+    Args:
+        integrated: See :class:`Objective`.
         per_deployment: Choices are counted within a deployment, the jobs that one user submits at one instant.
     """
 
-    per_deployment = False
+    metric = "load_imbalance"
+    only_action = "node"
 
-    def begin(self, setup: Setup, problem: DecisionProblem) -> None:
+    def __init__(self, integrated: bool, per_deployment: bool = False) -> None:
+        super().__init__(integrated)
+        self.per_deployment = per_deployment
+
+    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._times = np.zeros(len(self._cores))
@@ -395,18 +367,3 @@ class ClusterBalance(LoadImbalance):
         if deployment != self._deployment:
             self._deployment, self._last = deployment, -1
             self._times[:] = 0
-
-
-OBJECTIVES: dict[str, type[Objective]] = {
-    "avg_job_slowdown": AverageJobSlowdown,
-    "avg_job_completion": AverageJobCompletion,
-    "expected_completion": ExpectedCompletion,
-    "avg_utilization": AverageUtilization,
-    "makespan": Makespan,
-    "energy_consumption": EnergyConsumption,
-    "edp": Edp,
-    "bounded_slowdown": BoundedSlowdown,
-    "avg_bounded_slowdown": AverageBoundedSlowdown,
-    "cluster_balance": ClusterBalance,
-    "load_imbalance": LoadImbalance,
-}
