@@ -138,7 +138,7 @@ print(policies()["at_most"].summary, *overrides("agent.backfill=at_m", []))
     assert done.stdout == told, done.stderr
 
 
-def test_backfilling_of_ones_own(tmp_path):
+def test_backfilling_of_ones_own(tmp_path, caplog):
     """One job per pass runs beside the wide job that waits; with two per pass both do. No compiled replay knows it."""
     path = tmp_path / "at_most.py"
     path.write_text(AT_MOST)
@@ -153,6 +153,7 @@ def test_backfilling_of_ones_own(tmp_path):
 
     assert starts(str(path)) == starts({"path": str(path)}) == [0, 11, 1, 6]
     assert starts({"path": str(path), "most": 2}) == [0, 10, 1, 1]
+    assert caplog.text.count("replays go through the engine") == 1
     for wrong, message in (
         ({"path": str(path), "mist": 2}, "got an unexpected keyword argument 'mist'.*did you mean 'most'"),
         ({"most": 2}, "agent.backfill: expected one of none, easy"),

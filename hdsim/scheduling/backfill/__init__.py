@@ -50,8 +50,9 @@ def find_backfill(spec: str | Mapping[str, Any]) -> tuple[str, Callable[[Cluster
         ConfigError: There is no such algorithm; or, when it is made, it does not take the settings, or it is not
             ``none`` or ``greedy`` and jobs are gangs, whose ends and CPU no reservation knows.
     """
-    settings = dict(spec) if isinstance(spec, Mapping) else {"path" if str(spec).endswith(".py") else "name": str(spec)}
-    path, target, name = (settings.pop(key, None) for key in ("path", "_target_", "name"))
+    own = spec if isinstance(spec, Mapping) else {"path": spec} if str(spec).endswith(".py") else {}
+    settings = dict(own)
+    path, target, name = settings.pop("path", None), settings.pop("_target_", None), str(spec)
     found: Any
     if path:
         found = _TYPE.in_file(Path(str(path)))
@@ -64,7 +65,7 @@ def find_backfill(spec: str | Mapping[str, Any]) -> tuple[str, Callable[[Cluster
     else:
         names = (*_STOCK, *sorted(packages.names), "a Python file (my_rule.py)")
         raise ConfigError(not_one_of(name, names), where="agent.backfill")
-    name = str(path or target or name)
+    name = str(path or target or spec)
     if name not in _STOCK:
         _tell(name)
 
@@ -79,4 +80,6 @@ def find_backfill(spec: str | Mapping[str, Any]) -> tuple[str, Callable[[Cluster
 
 @cache
 def _tell(name: str) -> None:
-    log.info("agent.backfill=%s is not part of hdsim: replays go through the engine, not through compiled code", name)
+    log.warning(
+        "agent.backfill=%s is not part of hdsim: replays go through the engine, not through compiled code", name
+    )
