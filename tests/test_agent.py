@@ -8,7 +8,9 @@ import pytest
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
-from hdsim.scheduling.agent import classic_name, make_agent, parse_name
+from hdsim.kernels.rules import NUMBERS
+from hdsim.scheduling import backfill
+from hdsim.scheduling.agent import BACKFILLS, classic_name, make_agent, parse_name
 
 OWN = """
 import hdsim
@@ -175,3 +177,7 @@ def test_two_replays_of_one_agent_are_equal():
     agent = make_agent("easy")
     first, second = (hdsim.simulate(platform, workload, agent).starting_time.tolist() for _ in range(2))
     assert first == second
+
+
+def test_every_backfilling_algorithm_has_a_number_a_class_and_a_sentence() -> None:
+    assert set(NUMBERS) == set(BACKFILLS) == set(backfill._STOCK)

@@ -8,7 +8,10 @@ from shutil import get_terminal_size
 import click
 from click.shell_completion import CompletionItem
 
-KINDS = ("agents", "policies", "metrics", "keys", "experiments", "studies", "platforms", "workloads")
+KINDS = (
+    *("agents", "policies", "metrics", "keys", "actions", "observations", "objectives", "generators"),
+    *("experiments", "studies", "platforms", "workloads"),
+)
 
 
 class Name(click.ParamType):

@@ -1,4 +1,4 @@
-"""Descriptions of agents, policies, metrics, keys, experiments, studies, platforms and workloads by name.
+"""Descriptions of the names of the command line, by kind.
 
 Descriptions come from the tables, docstrings and files that runs use. Agents are not imported, since optional packages
 may be missing.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from hdsim.config.keys import RULES, TRAINING_RULES
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.util.plugins import installed
+from hdsim.util.plugins import NamedType, installed
 from hdsim.util.resources import bundled, folder, options
 from hdsim.util.rules import Rule
 
@@ -146,6 +146,34 @@ def keys() -> dict[str, Entry]:
     return found
 
 
+def actions() -> dict[str, Entry]:
+    """Returns the kinds of actions."""
+    from hdsim.decisions.kinds import ACTIONS
+
+    return _classes(ACTIONS)
+
+
+def observations() -> dict[str, Entry]:
+    """Returns the kinds of observations."""
+    from hdsim.decisions.kinds import OBSERVATIONS
+
+    return _classes(OBSERVATIONS)
+
+
+def objectives() -> dict[str, Entry]:
+    """Returns the objectives of environments."""
+    from hdsim.decisions.kinds import OBJECTIVES
+
+    return _classes(OBJECTIVES)
+
+
+def generators() -> dict[str, Entry]:
+    """Returns the models that generate jobs."""
+    from hdsim.workload.generators.base import GENERATORS
+
+    return _classes(GENERATORS)
+
+
 def experiments() -> dict[str, Entry]:
     """Returns experiments: what each shows, its commands and its file."""
     found = {}
@@ -197,11 +225,26 @@ KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
     "policies": policies,
     "metrics": metrics,
     "keys": keys,
+    "actions": actions,
+    "observations": observations,
+    "objectives": objectives,
+    "generators": generators,
     "experiments": experiments,
     "studies": studies,
     "platforms": platforms,
     "workloads": workloads,
 }
+
+
+def _classes(kind: NamedType) -> dict[str, Entry]:
+    """Returns the classes of a type: their docstrings, and the key that names them."""
+    found = {}
+    for name, made in kind.classes().items():
+        text = inspect.getdoc(made) or ""
+        found[name] = Entry(text.partition("\n")[0], f"{kind.key}={name}\n{text}")
+    for entry in installed(kind.group):
+        found.setdefault(entry.name, Entry(f"of {entry.value}", f"{kind.key}={entry.name}"))
+    return found
 
 
 def _short_name(words: Mapping[str, str]) -> Entry:
