@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 
+# A shell starts what runs in the background with SIGINT ignored, which the programs that tests interrupt would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # The workers of pytest share the cores, and sums of PyTorch depend on the number of threads, which may differ between a
 # fork of a warm process and a new one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

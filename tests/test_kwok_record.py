@@ -99,6 +99,7 @@ def replayed(events: list[dict[str, Any]]) -> list[tuple[str, str, np.ndarray]]:
     return bindings
 
 
+@pytest.mark.requires("torch")
 def test_states_are_those_of_the_watch_and_feed_training(
     recorded: tuple[Path, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_states_are_those_of_the_watch_and_feed_training(
             np.testing.assert_allclose(state, line["free"]["cpu"], atol=1e-9)
 
 
+@pytest.mark.requires("torch")
 def test_imitation_of_a_recording(recorded: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
     path, _ = recorded
     (tmp_path / "four.json").write_text(json.dumps(PLATFORM))

@@ -299,6 +299,7 @@ def test_what_has_no_simulated_time_is_refused(nodes: Cluster, tmp_path: Path) -
         backend(nodes).run(PLATFORM, jobs(3), KubeScheduler(), tmp_path)
 
 
+@pytest.mark.requires("torch")
 def test_training_takes_place_on_the_api_server(cluster: Cluster, hdsim: Any, tmp_path: Path) -> None:
     cluster.add_nodes(node_manifests(load_platform(resolve("platforms", "ten_nodes", where="test"))))
     cluster.add_nodes([control_plane_node()])
