@@ -189,9 +189,9 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting of that generator.")
 @_platform
 def generate(output: Path, model: str | None, changes: tuple[str, ...], platform: str | None, **options: Any) -> None:
-    """Make a workload by the Lublin-Feitelson model, or by that of --model, which takes --seed, --set and --platform.
+    """Make a workload by the Lublin-Feitelson model or another one.
 
-    The same options give the same file.
+    Another model (--model) takes --seed, --set and --platform. The same options give the same file.
     """
     import dataclasses
 
