@@ -25,8 +25,8 @@ import hdsim
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, PlatformError
 from hdsim.results.metrics import full
-from hdsim.results.run_directory import writers
-from hdsim.results.run_directory.directory import RunDirectory
+from hdsim.results.run_directory import directory, writers
+from hdsim.results.run_directory.directory import RunDirectory, check_place
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.results.run_directory.reader import read
 from hdsim.simulation.replay import Interrupted
@@ -229,6 +229,22 @@ def test_a_new_run_removes_the_results_of_an_old_one(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     RunDirectory(tmp_path).start({"seed": 5})
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "manifest.json", "notes.txt"]
+
+
+def test_a_run_that_is_killed_as_it_starts_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results without a manifest are another program's: nothing that counts as a result may come before it."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("write_json", "versions"):
+        with monkeypatch.context() as patch:
+            patch.setattr(directory, place, killed)
+            with pytest.raises(KeyboardInterrupt):
+                RunDirectory(tmp_path).start({}, PLATFORM)
+        check_place(tmp_path, {})
+    RunDirectory(tmp_path).start({}, PLATFORM)
+    assert (tmp_path / "platform.json").is_file()
 
 
 def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ class RunDirectory:
             "seeds": {"seed": config.get("seed") if seed is None else seed},
             "config": plain(config),
             "inputs": list(inputs(config, platform, workload)),
-            "platform": platform and self._write_platform(platform),
+            "platform": platform and _entry(platform),
             # A workload without jobs is none that is missing.
             "workload": None
             if workload is None
@@ -148,6 +148,8 @@ class RunDirectory:
             "machine": machine(),
         }
         self._write_manifest()
+        if platform is not None:  # after the manifest: a directory with results and without a manifest is none of a run
+            self._write_platform(platform)
 
     def finish(self, result: Any, **facts: Any) -> None:
         """Writes all results; of an interrupted replay, those of the jobs that were done by then.
@@ -226,7 +228,8 @@ class RunDirectory:
         platform: Platform | None = getattr(result, "platform", None)
         if platform is not None and platform.n_nodes != (self._manifest["platform"] or {}).get("nodes"):
             # Nodes have come in mid-run.
-            self._manifest["platform"] = self._write_platform(platform)
+            self._manifest["platform"] = _entry(platform)
+            self._write_platform(platform)
         self._manifest |= self._write(self.path, result)
         faults: list[PluginError] = []
         if self._own:  # a function of a user is called when all else is on the disk
@@ -238,10 +241,8 @@ class RunDirectory:
         self._manifest["results"] = {path.name: file_digest(path) for path in kept}
         return faults
 
-    def _write_platform(self, platform: Platform) -> dict[str, Any]:
-        """Writes the platform, and returns its entry in the manifest."""
+    def _write_platform(self, platform: Platform) -> None:
         write_json(self.path / "platform.json", platform.to_dict())
-        return {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes}
 
     def _end(self, status: str, faults: Sequence[PluginError] = (), **more: Any) -> None:
         for fault in faults:
@@ -254,3 +255,8 @@ class RunDirectory:
         # At the end more modules have been imported than at the start.
         inputs = [*self._manifest["inputs"], *imported_files()]
         write_json(self.path / MANIFEST, self._manifest | {"inputs": inputs, "versions": versions()})
+
+
+def _entry(platform: Platform) -> dict[str, Any]:
+    """The manifest's entry of a platform."""
+    return {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes}
