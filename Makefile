@@ -1,7 +1,8 @@
 # make run    replay the shipped trace on the shipped heterogeneous platform gaia, with a report
-# make test   the tests of every change      make test-all   those and their repetitions (docs/testing.md)
+# make test   the tests of every change      make test-all   those and their repetitions (docs/inside.md)
 # make lint   style and types                make bench      benchmarks
-# make fuzz   inputs of all kinds, mutated: SEED and CASES (docs/robustness.md)
+# make docs   tables of the documentation that are made from the code
+# make fuzz   inputs of all kinds, mutated: SEED and CASES (docs/inside.md)
 # The first of them makes .venv; later ones start at once.
 
 CANDIDATES := python3.13 python3.12 python3.11 python3 python
@@ -18,7 +19,7 @@ BENCH ?=
 SEED ?= 1
 CASES ?= 20000
 
-.PHONY: run test test-all lint bench fuzz clean
+.PHONY: run test test-all lint bench fuzz docs clean
 
 run: $(VENV)/.run
 	@$(BIN)/hdsim run platform=gaia agent=easy contention=threshold hydra.run.dir=$(RUN)
@@ -42,6 +43,9 @@ bench: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	PYTHONPATH=.:tests $(BIN)/python -m fuzz --seed $(SEED) --cases $(CASES)
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

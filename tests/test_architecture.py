@@ -1,11 +1,9 @@
-"""Imports point one way, the drawing in docs/architecture.md shows them, and heavy packages stay out of the core."""
+"""Imports point one way, and heavy packages stay out of the core."""
 
 from __future__ import annotations
 
 import ast
 import graphlib
-import pkgutil
-import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -161,39 +159,6 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
         graphlib.TopologicalSorter(files_imported()).prepare()
     except graphlib.CycleError as error:
         pytest.fail(" -> ".join(str(path.relative_to(ROOT)) for path in error.args[1]))
-
-
-def test_the_drawing_shows_the_imports() -> None:
-    drawn = (ROOT / "docs" / "architecture.md").read_text()
-    packages = [name for names in LAYERS for name in names if name != "__main__"]
-    imported = {name: arrows().get(name, set()) & set(packages) for name in packages}
-
-    def beyond(name: str) -> set[str]:
-        return set().union(*({other} | beyond(other) for other in imported[name]))
-
-    # The drawing has no arrow that follows from others; the table has them all.
-    drawing, table = [], [" " * 13 + "".join(f"{number:>3}" for number in range(1, len(packages) + 1))]
-    for number, name in enumerate(packages, 1):
-        direct = [a for a in packages if a in imported[name] and not any(a in beyond(b) for b in imported[name] - {a})]
-        drawing += [f"  {name} --> {' & '.join(direct)}"] if direct else []
-        marks = ["." if other == name else "x" if other in imported[name] else "" for other in packages[:number]]
-        table.append(f"{number:>2} {name:<10}" + "".join(f"{mark:>3}" for mark in marks))
-    for block in ("\n".join(reversed(drawing)), "\n".join(table)):
-        assert block in drawn, f"docs/architecture.md is out of date; it is now\n{block}"
-
-
-def test_the_path_of_a_job_names_what_exists() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    section = page[page.index("| step |") : page.index("## Packages")]
-    names = [name for name in re.findall(r"`([\w.]+)`", section) if name.partition(".")[0] in RANK and "." in name]
-    assert len(names) >= 10
-    for name in names:
-        assert pkgutil.resolve_name(f"hdsim.{name}")
-
-
-def test_every_package_is_described() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    assert set(re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE)) == {*RANK, "agents/"} - {"__main__"}
 
 
 def test_only_light_packages_are_imported_with_a_module() -> None:

@@ -31,12 +31,6 @@ def test_show_sums_up_a_platform(hdsim):
     assert row == ["Xeon", "E7-8880", "v2", "CPU", "8", "120", "15", "20", "6.5", "85", "GB/s"]
 
 
-def test_show_of_the_documentation_is_what_is_shown(hdsim, root):
-    shown = hdsim("platform", "show", "teaching").stdout.splitlines()
-    documented = (root / "docs" / "platform.md").read_text().split("```text\n")[1].split("...\n")[0].splitlines()
-    assert shown[1 : len(documented)] == documented[1:]
-
-
 def test_show_of_an_unlimited_platform(hdsim):
     assert "memory     unlimited" in hdsim("platform", "show", "homogeneous_256").stdout
 

@@ -101,3 +101,8 @@ def test_every_page_is_in_the_index() -> None:
     listed = set(LINK.findall(index))
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]} - {"index.md"}
     assert pages == {target for target in listed if target.endswith(".md") and not target.startswith("..")}
+
+
+def test_generated_parts_are_current() -> None:
+    done = subprocess.run([sys.executable, ROOT / "docs/generate.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
