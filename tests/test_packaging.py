@@ -103,7 +103,7 @@ def test_the_dependencies_suffice(alone: Path, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_first_comparison_from_an_installation(beside: Path, tmp_path: Path) -> None:
-    page = (ROOT / "docs/first_comparison.md").read_text()
+    page = (ROOT / "docs/install.md").read_text().partition("\n## A first comparison\n")[2].partition("\n## ")[0]
     path = f"{beside.parent}{os.pathsep}{os.environ['PATH']}"
     for block in re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         succeed("env", f"PATH={path}", "bash", "-euo", "pipefail", "-c", block, cwd=tmp_path)
