@@ -178,9 +178,10 @@ def keys(rules: dict[str, Any] = RULES, parent: str = "") -> list[str]:
             keys(rule, f"{parent}{name}."))]  # fmt: skip
 
 
-@pytest.mark.parametrize("key", [*keys(), "agent.job_policy", "agent.core_policy", "agent.backfill", "hydra.run.dir"])
-def test_every_key_is_documented(key: str) -> None:
-    assert f"`{key}`" in (ROOT / "docs/configuration.md").read_text()
+def test_every_key_is_documented() -> None:
+    page = (ROOT / "docs/configuration.md").read_text()
+    others = ["agent.job_policy", "agent.core_policy", "agent.backfill", "hydra.run.dir"]
+    assert not [key for key in [*keys(), *others] if f"`{key}`" not in page]
 
 
 @pytest.mark.parametrize("key", keys(GANG_RULES | REAL_RUN_RULES))
