@@ -330,8 +330,6 @@ def test_pages_with_the_numbers_name_their_study(name: str) -> None:
     assert study.docs and study.expected and study.small().expected
     for page in study.docs:
         assert f"hdsim study {name}" in (ROOT / page).read_text(), page
-    index = "docs/studies.md" if name == study.name else "research/README.md"
-    assert f"`{study.name}`" in (ROOT / index).read_text()
 
 
 def _marks(study: Study) -> list[pytest.MarkDecorator]:
@@ -364,7 +362,7 @@ def test_runs_of_studies_are_repeated_byte_by_byte(hdsim: Hdsim, tmp_path: Path)
 
 def test_the_first_comparison_takes_at_most_six_commands() -> None:
     """`tests/test_docs.py` executes them; the trace and the platform are the user's own."""
-    page = (ROOT / "docs/first_comparison.md").read_text().replace("\\\n", "")
+    page = (ROOT / "docs/install.md").read_text().partition("\n## A first comparison\n")[2].replace("\\\n", "")
     commands = re.findall(r"^(?:\$ )?((?:pip|hdsim) .*)$", page, re.MULTILINE)
     own = [command for command in commands if "workload generate" not in command]
     assert len(own) <= 6 and own[0] == "pip install hdsim" and any("--latex" in command for command in own)
