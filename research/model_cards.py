@@ -62,7 +62,7 @@ def section(card: dict[str, Any]) -> str:
     told = (
         f"Mean {card['metric']} of the {len(windows)} windows of {windows[0]['jobs']} jobs before the test windows. "
         f"Differences have 95 % bootstrap intervals over these windows, which are of one trace: neither they nor the "
-        f"score on {tests} test window{'s' * (tests > 1)} above are a claim (docs/protocol.md)."
+        f"score on {tests} test window{'s' * (tests > 1)} above are a claim (docs/compare.md)."
     )
     if len(card["curve"]) > 2 and len(windows) == len(card["validation_windows"]):
         told += " They have chosen the step of the agent, too, so that its score on them is too good."
