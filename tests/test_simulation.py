@@ -76,7 +76,7 @@ def test_decisions_between_steps_are_carried_out() -> None:
 
 
 def test_a_maintenance_window() -> None:
-    """The example of docs/engine.md: job 0 loses its node for two hours and starts again where job 1 has ended."""
+    """The example of docs/inside.md: job 0 loses its node for two hours and starts again where job 1 has ended."""
     platform = machine(2)
     workload = jobs((0, 3600, 2), (0, 7200, 2), (600, 600, 2))
     simulation = hdsim.Simulation(platform, workload, agent="easy", failures="external", check=True)

@@ -1,4 +1,4 @@
-"""Which tests run: the usual tier, or with ``--all`` the nightly one as well (docs/testing.md)."""
+"""Which tests run: the usual tier, or with ``--all`` the nightly one as well (docs/inside.md)."""
 
 from __future__ import annotations
 

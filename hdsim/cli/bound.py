@@ -49,7 +49,7 @@ def bound(
     hdsim bound platform=homogeneous_256 workload=lublin workload.jobs=5000 --window 1024 --backfill none --seconds 30
     hdsim bound platform=homogeneous_256 workload.path=lublin_4000_train --windows 2 --window 500 --json > bound.json
 
-    The configuration is that of `hdsim run`; the agent is not used. docs/bound.md explains the columns.
+    The configuration is that of `hdsim run`; the agent is not used. docs/search.md explains the columns.
     """  # noqa: D301 - click reads the backspace character
     from hdsim.config.composer import Composer
     from hdsim.config.inputs import read_platform, read_workload

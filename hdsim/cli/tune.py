@@ -34,7 +34,7 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
 
     A trial trains an agent that learns and has no checkpoint, and is judged by its best validation score; with any
     other agent it is a replay, or the mean of several: overrides with several values make replications. The same
-    command with the same hydra.run.dir continues the search. All keys are in docs/tune.md.
+    command with the same hydra.run.dir continues the search. All keys are in docs/training.md.
     """  # noqa: D301 - click reads the backspace character
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError(f"expected the package optuna{install_hint('optuna')}")

@@ -58,7 +58,7 @@ _FAULTS = (
     AssertionError, RecursionError, OverflowError,
 )  # fmt: skip
 
-#: Settings of `hydra/launcher=ray`, see docs/launchers.md.
+#: Settings of `hydra/launcher=ray`, see docs/run.md.
 _RAY = {"_target_": "hdsim.runs.launchers.RayLauncher", "address": None, "num_cpus": 1, "max_retries": 3}
 #: Extras of hdsim that launchers of Hydra come with.
 _LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}

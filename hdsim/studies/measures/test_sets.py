@@ -23,7 +23,7 @@ from hdsim.util.resources import bundled
 _HEAD = """# Test sets
 
 Test sets on which agents have been evaluated, one row for each evaluation. `hdsim study` appends a row before it shows
-the table; docs/protocol.md of hdsim explains the columns.
+the table; docs/compare.md of hdsim explains the columns.
 
 """
 

@@ -1,4 +1,4 @@
-"""Agents and orders on windows of traces, by the protocol of docs/protocol.md: families, split, windows, table."""
+"""Agents and orders on windows of traces, by the protocol of docs/compare.md: families, split, windows, table."""
 
 from __future__ import annotations
 
