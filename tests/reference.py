@@ -955,7 +955,7 @@ def shares_fair(demands: Sequence[float], bandwidth: float) -> list[float]:
 
 
 def shares_smoothstep(demands: Sequence[float], bandwidth: float) -> list[float]:
-    """The curve of docs/contention.md with its default constants, which are shares of the bandwidth, and 9 digits."""
+    """The curve of docs/models.md with its default constants, which are shares of the bandwidth, and 9 digits."""
     c, b, da, db, dc, dd = bandwidth, -0.6 / bandwidth, 0.1 * bandwidth, 0.0, 0.5 * bandwidth, 0.0
     total, n = sum(demands), len(demands) - 1
 

@@ -191,7 +191,7 @@ def test_every_key_of_gangs_is_documented(key: str) -> None:
 
 @pytest.mark.parametrize("key", keys(FORECAST_RULES))
 def test_every_key_of_forecasts_is_documented(key: str) -> None:
-    assert f"`{key}`" in (ROOT / "docs/bsp_forecast.md").read_text()
+    assert f"`{key}`" in (ROOT / "docs/bsp.md").read_text()
 
 
 @pytest.mark.parametrize(

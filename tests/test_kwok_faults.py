@@ -21,7 +21,7 @@ from kube_faults import Creator, History, Proxy, Scheduler, ended, pod, told_by_
 pytestmark = [pytest.mark.requires("kube"), pytest.mark.cluster("long-tests")]
 
 NODES, CPU = ("a", "b", "c", "d"), 4
-#: What a scheduler needs that gets its pods from the API server (docs/deploy.md).
+#: What a scheduler needs that gets its pods from the API server (docs/kubernetes.md).
 RULES = [
     {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},

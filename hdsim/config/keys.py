@@ -271,7 +271,7 @@ def _check_value(key: str, value: Any, rule: Rule | Mapping[str, Any], faults: l
     )
 
 
-#: Settings by their names in the earlier schedulers of docs/from_kube_schedulers.md, where `nearest` finds another one.
+#: Settings by their names in the earlier schedulers of docs/pods.md, where `nearest` finds another one.
 _EARLIER = {"init_epsi": "start_e", "hidden_layers": "kernel"}
 
 

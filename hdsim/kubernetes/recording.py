@@ -1,6 +1,6 @@
 """Recordings: the bindings of a scheduler in their order, with the free amounts of the nodes before each of them.
 
-A recording is a file of JSON lines, described in docs/from_kube_schedulers.md. It becomes the jobs of an episode in
+A recording is a file of JSON lines, described in docs/pods.md. It becomes the jobs of an episode in
 which each job is submitted when its pod was bound and ends with its pod, so that each decision has the state that the
 scheduler had.
 """

@@ -43,7 +43,7 @@ def forecast(overrides: tuple[str, ...], config_name: str | None, **options: Any
     hdsim bsp run actual=runs/forecast forecasts=runs/forecast scaling=actual controller=best
 
     A forecaster goes by its name, by forecaster.path=FILE.py or by forecaster._target_=package.Class. It knows the
-    values before each row only. All keys are in docs/bsp_forecast.md.
+    values before each row only. All keys are in docs/bsp.md.
     """  # noqa: D301 - click reads the backspace character
     launch(COMMAND, _report, overrides, config_name=config_name or "bsp_forecast", **options)
 

@@ -41,7 +41,7 @@ def profile(overrides: tuple[str, ...], config_name: str | None, **options: Any)
     hdsim bsp run profile=runs/profile/profile.csv
 
     The command continues where it stopped if hydra.run.dir names its directory: measured points are kept. It needs
-    stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_profile.md.
+    stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_gangs.md.
     """  # noqa: D301 - click reads the backspace character
     launch(COMMAND, _report, overrides, config_name=config_name or "bsp_profile", **options)
 

@@ -28,7 +28,7 @@ def share(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     hdsim bsp share experiment=gangs
 
     The keys of a gang are those of `hdsim bsp run`, those of platform, workload and agent are those of `hdsim run`; all
-    are in docs/bsp_engine.md.
+    are in docs/bsp.md.
     """  # noqa: D301 - click reads the backspace character
     launch(COMMAND, report_replay, overrides, config_name=config_name or "bsp_share", **options)
 

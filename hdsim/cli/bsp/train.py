@@ -31,7 +31,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     hdsim bsp train resume=true hydra.run.dir=runs/2026-01-31_12-00-00
 
     `hdsim bsp run controller=learned controller.checkpoint=RUN/checkpoints/best.safetensors` runs a gang with the
-    trained agent. All keys are in docs/bsp_learned.md.
+    trained agent. All keys are in docs/bsp_gangs.md.
     """  # noqa: D301 - click reads the backspace character
     launch_training(COMMAND, _report, overrides, config_name or "bsp_train", options)
 
