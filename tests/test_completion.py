@@ -62,6 +62,8 @@ def test_words(completed) -> None:
     assert completed("hdsim train env.objective=av") == [
         "avg_job_slowdown", "avg_job_completion", "avg_utilization", "avg_bounded_slowdown",
     ]  # fmt: skip
+    for key in ("env.action", "env.observation", "env.objective", "agent.backfill", "workload.generate.model"):
+        assert completed(f"hdsim train {key}=mine") == ["mine.swf"]
     assert completed("hdsim train env.observation=no") == ["normal", "nodes", "nodes_bandwidth"]
     assert completed("hdsim platform show gai") == ["gaia"]
     assert completed("hdsim workload show m") == ["memory_bound", "mine.swf", "my log.swf", "müll.swf"]

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hdsim.config.keys import RULES, TRAINING_RULES
+from hdsim.config.plugin_types import named_types
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.util.plugins import NamedType, installed
+from hdsim.util.plugins import installed
 from hdsim.util.resources import bundled, folder, options
 from hdsim.util.rules import Rule
 
@@ -104,9 +105,7 @@ def policies() -> dict[str, Entry]:
             place = f"{name} (cores)" if name in found else name
             line = text.partition("\n")[0]
             found[place] = Entry(f"{key}: {line}", f"agent.{key}={name}\n{text}")
-    for entry in installed("backfill"):
-        found.setdefault(entry.name, Entry(f"backfill: of {entry.value}", f"agent.backfill={entry.name}"))
-    return found
+    return _with_installed(found, "backfill", "backfill: of {}", "agent.backfill={}")
 
 
 def metrics() -> dict[str, Entry]:
@@ -121,11 +120,7 @@ def metrics() -> dict[str, Entry]:
         found[name] = Entry(
             f"{metric.description} [{metric.unit or '1'}]", "\n".join([*lines, f"names      {', '.join(names)}"])
         )
-    for entry in installed("metric"):
-        found.setdefault(
-            entry.name, Entry(f"of {entry.value}, with metrics=[{entry.name}]", f"hdsim run metrics=[{entry.name}]")
-        )
-    return found
+    return _with_installed(found, "metric", "of {}, with metrics=[{name}]", "hdsim run metrics=[{}]")
 
 
 def keys() -> dict[str, Entry]:
@@ -144,34 +139,6 @@ def keys() -> dict[str, Entry]:
             expected = rules.get(f"{group}.{key}", f"a setting of {takers}")
             found[f"{group}.{key}"] = Entry(expected, "\n".join([f"expected  {expected}", "defaults:", *lines]))
     return found
-
-
-def actions() -> dict[str, Entry]:
-    """Returns the kinds of actions."""
-    from hdsim.decisions.kinds import ACTIONS
-
-    return _classes(ACTIONS)
-
-
-def observations() -> dict[str, Entry]:
-    """Returns the kinds of observations."""
-    from hdsim.decisions.kinds import OBSERVATIONS
-
-    return _classes(OBSERVATIONS)
-
-
-def objectives() -> dict[str, Entry]:
-    """Returns the objectives of environments."""
-    from hdsim.decisions.kinds import OBJECTIVES
-
-    return _classes(OBJECTIVES)
-
-
-def generators() -> dict[str, Entry]:
-    """Returns the models that generate jobs."""
-    from hdsim.workload.generators.base import GENERATORS
-
-    return _classes(GENERATORS)
 
 
 def experiments() -> dict[str, Entry]:
@@ -225,10 +192,10 @@ KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
     "policies": policies,
     "metrics": metrics,
     "keys": keys,
-    "actions": actions,
-    "observations": observations,
-    "objectives": objectives,
-    "generators": generators,
+    "actions": lambda: _classes("env.action"),
+    "observations": lambda: _classes("env.observation"),
+    "objectives": lambda: _classes("env.objective"),
+    "generators": lambda: _classes("workload.generate.model"),
     "experiments": experiments,
     "studies": studies,
     "platforms": platforms,
@@ -236,14 +203,26 @@ KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
 }
 
 
-def _classes(kind: NamedType) -> dict[str, Entry]:
-    """Returns the classes of a type: their docstrings, and the key that names them."""
-    found = {}
+def _classes(key: str) -> dict[str, Entry]:
+    """Returns the classes that a key names: their docstrings, and the key."""
+    found, kind = {}, named_types()[key]
     for name, made in kind.classes().items():
         text = inspect.getdoc(made) or ""
-        found[name] = Entry(text.partition("\n")[0], f"{kind.key}={name}\n{text}")
-    for entry in installed(kind.group):
-        found.setdefault(entry.name, Entry(f"of {entry.value}", f"{kind.key}={entry.name}"))
+        found[name] = Entry(text.partition("\n")[0], f"{key}={name}\n{text}")
+    return _with_installed(found, kind.group, "of {}", f"{key}={{}}")
+
+
+def _with_installed(found: dict[str, Entry], group: str, summary: str, details: str) -> dict[str, Entry]:
+    """Adds the plug-ins of installed packages, which are not imported.
+
+    Args:
+        found: Entries of hdsim.
+        group: Group of the plug-ins.
+        summary: Line about one of them, with a place for its class.
+        details: Text, with a place for its name.
+    """
+    for entry in installed(group):
+        found.setdefault(entry.name, Entry(summary.format(entry.value, name=entry.name), details.format(entry.name)))
     return found
 
 

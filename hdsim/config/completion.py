@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hdsim.config.catalog import settings
 from hdsim.config.paths import takes_path
-from hdsim.util.plugins import installed
+from hdsim.config.plugin_types import named_types
 from hdsim.util.resources import bundled, folder, groups, options
 
 
@@ -68,21 +68,15 @@ def _values(key: str, begin: str) -> Iterator[str]:
         yield from bundled("platforms" if key.startswith("platform") else "workloads")
     if key.startswith("agent"):
         yield from _policies(key)
-    if key == "workload.generate.model":
-        from hdsim.workload.generators.base import GENERATORS
-
-        yield from GENERATORS.names()
-    if key.startswith("env."):
-        from hdsim.decisions.kinds import KINDS
-
-        yield from next((kind.names() for kind in KINDS if kind.key == key), ())
+    if key in named_types():
+        yield from named_types()[key].names()
     if takes_path(key):
         yield from paths(begin)
 
 
 def _policies(key: str) -> Iterator[str]:
     from hdsim.cluster.policies import CORE_POLICIES
-    from hdsim.scheduling.agent import BACKFILLS, SHORT_NAMES
+    from hdsim.scheduling.agent import SHORT_NAMES
     from hdsim.scheduling.orders import ORDERS
 
     orders = list(ORDERS)
@@ -92,6 +86,5 @@ def _policies(key: str) -> Iterator[str]:
         "agent.job_policy": orders,
         "agent.backfill_order": orders,
         "agent.core_policy": list(CORE_POLICIES),
-        "agent.backfill": [*BACKFILLS, *sorted(installed("backfill").names)],
     }
     yield from dict.fromkeys(values.get(key, ()))
