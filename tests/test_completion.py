@@ -50,6 +50,9 @@ def test_words(completed) -> None:
     assert {"workload=", "workload.path=", "workload.jobs=", "workload.bsp.supersteps="} <= set(
         completed("hdsim run workload")
     )
+    assert completed("hdsim run metr") == ["metrics="]
+    assert completed("hdsim bsp run supers") == ["supersteps="]
+    assert completed("hdsim run supers") == []
     assert completed("hdsim run agent=ppo agent.gam") == ["agent.gamma="]
     assert completed("hdsim run agent.gam") == []
     assert {"easy", "easy-sjf", "easy-saf"} <= set(completed("hdsim train agent=eas"))
@@ -150,6 +153,8 @@ def test_show(hdsim) -> None:
         (["policies", "wfp3"], "-(w / r)^3 n"),
         (["metrics", "p95_waiting_time"], "direction  lower is better"),
         (["keys", "workload.jobs"], "a whole number >= 1 or null"),
+        (["keys", "tries"], "expected  a whole number >= 1: hdsim bsp profile"),
+        (["keys", "shares.start"], "hdsim bsp train, hdsim bsp run, hdsim bsp share"),
         (["actions", "policy_pair"], "env.action=policy_pair\nOne scheduling pass"),
         (["observations"], "(queue_size, 8): the first queued jobs"),
         (["objectives", "edp"], "energy-delay"),

@@ -10,21 +10,23 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hdsim.config.keys import RULES, TRAINING_RULES
+from hdsim.config.keys import SCHEMAS, flat
 from hdsim.config.plugin_types import named_types
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.util.plugins import installed
 from hdsim.util.resources import bundled, folder, options
-from hdsim.util.rules import Rule
 
-#: Groups whose options set keys of ``hdsim run`` and ``hdsim train``.
-_SETTING = ("platform", "workload", "agent", "backend", "contention", "network", "failures", "env", "train")
+#: Groups whose options set keys.
+_SETTING = (
+    *("platform", "workload", "agent", "backend", "contention", "network", "failures", "env", "train"),
+    *("controller", "forecaster", "runner"),
+)
 
 
 class Entry(NamedTuple):
@@ -71,7 +73,7 @@ def settings(path: Path) -> dict[str, Setting]:
     import yaml
 
     text = path.read_text(encoding="utf-8")
-    found = dict(_flat(yaml.safe_load(text) or {}))
+    found = dict(flat(yaml.safe_load(text) or {}))
     notes = dict(re.findall(r"^ *(\w+):.*? # (.*)$", text, re.MULTILINE))
     hidden = ("defaults", "_target_")
     return {
@@ -124,9 +126,17 @@ def metrics() -> dict[str, Entry]:
 
 
 def keys() -> dict[str, Entry]:
-    """Returns the groups and keys of ``hdsim run`` and ``hdsim train``."""
-    rules = dict(_flat_rules(RULES | TRAINING_RULES))
-    found = {"seed": Entry(rules["seed"], f"expected  {rules['seed']}")}
+    """Returns the groups and keys of the commands with configurations."""
+    expecting: dict[str, dict[str, list[str]]] = {}
+    for command, schema in reversed(SCHEMAS.items()):
+        for key, rule in flat(schema.rules):
+            expecting.setdefault(key, {}).setdefault(rule.expected, []).append(f"hdsim {command}")
+    rules = {key: " or ".join(expected) for key, expected in expecting.items()}
+    found = {
+        key: Entry(rules[key], "\n".join(f"expected  {rule}: {', '.join(of)}" for rule, of in expected.items()))
+        for key, expected in expecting.items()
+        if key.partition(".")[0] not in _SETTING
+    }
     for group in (*_SETTING, "experiment"):
         names = ", ".join(options(group))
         found[group] = Entry(f"an option: {names}", f"options  {names}")
@@ -247,18 +257,6 @@ def _comment(path: Path) -> list[str]:
     """The lines of the comment at the top of a file."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _flat_rules(rules: Mapping[str, Rule | Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    return ((key, rule.expected) for key, rule in _flat(rules))
 
 
 def _shown(setting: Setting) -> str:

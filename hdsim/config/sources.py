@@ -9,25 +9,21 @@ from typing import Any
 from hydra import initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from hdsim.config.aliases import check_size
 
+_SOURCES: Any = Plugins.instance().discover(ConfigSource)
+_FILES: Any = next(kind for kind in _SOURCES if kind.scheme() == "file")
 
-class _ReadOnce(ConfigSource):
-    """Another source, each of whose configurations is read once; Hydra changes those that it gets.
 
-    Its path is ``hdsim://`` and that of the other one, such as ``hdsim://file:///folder``.
-    """
+class _Files(_FILES):
+    """Configuration files, each read once; Hydra changes the contents that it gets."""
 
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider, path)
-        scheme, _, self._folder = self.path.partition("://")
-        kinds = {kind.scheme(): kind for kind in Plugins.instance().discover(ConfigSource)}  # type: ignore[attr-defined]
-        self._source: ConfigSource = kinds[scheme](provider, self.path)  # type: ignore[call-arg, assignment]
         self._read: dict[str, bytes] = {}
 
     @staticmethod
@@ -36,29 +32,17 @@ class _ReadOnce(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         if config_path not in self._read:
-            check_size(Path(self._folder, config_path).with_suffix(".yaml"))
-            self._read[config_path] = pickle.dumps(self._source.load_config(config_path))
+            check_size(Path(self.path, config_path).with_suffix(".yaml"))
+            self._read[config_path] = pickle.dumps(super().load_config(config_path))
         result: ConfigResult = pickle.loads(self._read[config_path])
         return result
 
-    def is_group(self, config_path: str) -> bool:
-        return self._source.is_group(config_path)
-
-    def is_config(self, config_path: str) -> bool:
-        return self._source.is_config(config_path)
-
-    def available(self) -> bool:
-        return self._source.available()
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        return self._source.list(config_path, results_filter)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _ReadOnce:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Files:
         return self  # Each composition copies the sources.
 
 
 class _SearchPath(SearchPathPlugin):
-    """Adds a user's folder, and has everything read once."""
+    """Adds a user's folder, and has folders read by `_Files`."""
 
     extra: Path | None = None
 
@@ -66,8 +50,9 @@ class _SearchPath(SearchPathPlugin):
         if self.extra is not None:
             search_path.append("command-line", str(self.extra))
         for element in search_path.get_path():
-            path = element.path if "://" in element.path else f"file://{element.path}"
-            element.path = f"{_ReadOnce.scheme()}://{path}"
+            scheme, _, path = element.path.rpartition("://")
+            if scheme in ("", "file"):
+                element.path = f"{_Files.scheme()}://{path}"
 
 
 def initialize(folder: Path, extra: Path | None) -> Any:
@@ -80,7 +65,7 @@ def initialize(folder: Path, extra: Path | None) -> Any:
     Returns:
         The `Hydra` object.
     """
-    for plugin in (_ReadOnce, _SearchPath):
+    for plugin in (_Files, _SearchPath):
         Plugins.instance().register(plugin)
     _SearchPath.extra = extra
     GlobalHydra.instance().clear()
