@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any, TypeVar, cast
 
 from hydra import version as hydra_version
@@ -35,27 +36,18 @@ class Callbacks:
             named = OmegaConf.select(composed, "hydra.callbacks") or {}
             self._callbacks = [instantiate(settings) for settings in named.values()]
 
-    def on_job_start(self, **facts: Any) -> None:
-        """Is called by Hydra before a run."""
-        self._call("on_job_start", self._callbacks, facts)
-
-    def on_job_end(self, **facts: Any) -> None:
-        """Is called by Hydra after a run."""
-        self._call("on_job_end", self._callbacks[::-1], facts)
-
-    def on_multirun_end(self, **facts: Any) -> None:
-        """Tells the callbacks that a sweep has ended."""
-        self._call("on_multirun_end", self._callbacks[::-1], facts)
-
-    @staticmethod
-    def _call(event: str, callbacks: list[Any], facts: dict[str, Any]) -> None:
-        """Calls a method of callbacks; their errors become warnings."""
-        for callback in callbacks:
+    def _call(self, event: str, **facts: Any) -> None:
+        """Calls a method of the callbacks, at an end in reverse order; their errors become warnings."""
+        for callback in self._callbacks[:: -1 if event.endswith("_end") else 1]:
             try:
                 getattr(callback, event)(**facts)
             except Exception as error:
                 name = f"{type(callback).__name__}.{event}"
                 warnings.warn(f"Callback {name} raised {type(error).__name__}: {error}", stacklevel=2)
+
+    on_job_start = partialmethod(_call, "on_job_start")
+    on_job_end = partialmethod(_call, "on_job_end")
+    on_multirun_end = partialmethod(_call, "on_multirun_end")
 
 
 def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Result:
