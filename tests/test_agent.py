@@ -180,4 +180,4 @@ def test_two_replays_of_one_agent_are_equal():
 
 
 def test_every_backfilling_algorithm_has_a_number_a_class_and_a_sentence() -> None:
-    assert set(NUMBERS) == set(BACKFILLS) == set(backfill._STOCK)
+    assert set(NUMBERS) == set(BACKFILLS) == set(backfill.BACKFILL.bundled)

@@ -45,6 +45,8 @@ LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
 HEAVY = {
     "kernels": {"numba"},
     "config/composer.py": {"hydra", "omegaconf", "yaml"},
+    "config/jobs.py": {"hydra", "omegaconf"},
+    "config/sources.py": {"hydra"},
     "cli/sweep.py": {"tqdm"},
     "runs/sweep_table.py": {"hydra"},
     "runs/table.py": {"yaml"},
@@ -165,6 +167,18 @@ def test_only_light_packages_are_imported_with_a_module() -> None:
     light = LIGHT | set(sys.stdlib_module_names)
     others = {path: packages_loaded(path) - light - heavy(str(path.relative_to(PACKAGE))) for path in MODULES}
     assert not {str(path): packages for path, packages in others.items() if packages}
+
+
+def test_hydra_is_used_through_its_public_modules() -> None:
+    private = re.compile(r"(hydra|omegaconf)\b.*\._")
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*by_name().values(), *(ROOT / "tests").rglob("*.py")]
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in names_of(node)
+        if private.match(name)
+    }
+    assert not found
 
 
 def test_optional_packages_are_not_imported_by_the_core() -> None:

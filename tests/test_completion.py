@@ -50,6 +50,9 @@ def test_words(completed) -> None:
     assert {"workload=", "workload.path=", "workload.jobs=", "workload.bsp.supersteps="} <= set(
         completed("hdsim run workload")
     )
+    assert completed("hdsim run metr") == ["metrics="]
+    assert completed("hdsim bsp run supers") == ["supersteps="]
+    assert completed("hdsim run supers") == []
     assert completed("hdsim run agent=ppo agent.gam") == ["agent.gamma="]
     assert completed("hdsim run agent.gam") == []
     assert {"easy", "easy-sjf", "easy-saf"} <= set(completed("hdsim train agent=eas"))
@@ -62,6 +65,8 @@ def test_words(completed) -> None:
     assert completed("hdsim train env.objective=av") == [
         "avg_job_slowdown", "avg_job_completion", "avg_utilization", "avg_bounded_slowdown",
     ]  # fmt: skip
+    for key in ("env.action", "env.observation", "env.objective", "agent.backfill", "workload.generate.model"):
+        assert completed(f"hdsim train {key}=mine") == ["mine.swf"]
     assert completed("hdsim train env.observation=no") == ["normal", "nodes", "nodes_bandwidth"]
     assert completed("hdsim platform show gai") == ["gaia"]
     assert completed("hdsim workload show m") == ["memory_bound", "mine.swf", "my log.swf", "müll.swf"]
@@ -148,6 +153,8 @@ def test_show(hdsim) -> None:
         (["policies", "wfp3"], "-(w / r)^3 n"),
         (["metrics", "p95_waiting_time"], "direction  lower is better"),
         (["keys", "workload.jobs"], "a whole number >= 1 or null"),
+        (["keys", "tries"], "expected  a whole number >= 1: hdsim bsp profile"),
+        (["keys", "shares.start"], "hdsim bsp train, hdsim bsp run, hdsim bsp share"),
         (["actions", "policy_pair"], "env.action=policy_pair\nOne scheduling pass"),
         (["observations"], "(queue_size, 8): the first queued jobs"),
         (["objectives", "edp"], "energy-delay"),

@@ -318,6 +318,26 @@ def test_a_file_named_with_a_comma_is_one_value(composer: Composer, tmp_path: Pa
     assert composer.overrides([f"workload.path={tmp_path}/a, b.swf"]) == [f"workload.path='{tmp_path}/a, b.swf'"]
 
 
+def test_callbacks_are_called_around_jobs_and_after_sweeps(tmp_path: Path, hdsim: Callable) -> None:
+    """The last one is told of an end first; an error of one is a warning."""
+    (tmp_path / "own/experiment").mkdir(parents=True)
+    (tmp_path / "told.py").write_text(
+        "from hydra.experimental.callback import Callback\n"
+        "class Told(Callback):\n"
+        "    def __init__(self, name): self.name = name\n"
+        "    def on_job_start(self, config, task_function, **others): print(self.name, 'begins', config.seed)\n"
+        "    def on_job_end(self, config, job_return, **others): print(self.name, job_return.status.name)\n"
+        "    def on_multirun_end(self, config, **others): 1 / 0 if self.name == 'a' else print(self.name, 'is over')\n"
+    )
+    each = ", ".join(f"{name}: {{_target_: told.Told, name: {name}}}" for name in "ab")
+    (tmp_path / "own/experiment/own.yaml").write_text(f"# @package _global_\nhydra: {{callbacks: {{{each}}}}}\n")
+    done = hdsim("run", "-m", "--config-dir", "own", "experiment=own", "workload.jobs=5", "seed=7")
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if line[:2] in ("a ", "b ")]
+    assert told == ["a begins 7", "b begins 7", "b COMPLETED", "a COMPLETED", "b is over"]
+    assert "Callback Told.on_multirun_end raised ZeroDivisionError: division by zero" in done.stderr
+
+
 def test_callbacks_that_hydra_refuses_are_one_line(tmp_path: Path, hdsim: Callable) -> None:
     (tmp_path / "own/experiment").mkdir(parents=True)
     callbacks = "hydra: {callbacks: {first: {_target_: os.system, command: 'true'}}}"

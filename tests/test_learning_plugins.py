@@ -91,14 +91,16 @@ def test_an_action_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, caplo
         DecisionProblem("nodes")
     (files / "part.py").write_text("import hdsim.decisions\nclass Part(hdsim.decisions.Action):\n    pass\n")
     with pytest.raises(
-        ConfigError, match=r"action 'part.py': Part: expected a definition of act\(self, action\), begin"
+        ConfigError, match=r"env.action 'part.py': Part: expected a definition of act\(self, action\), begin"
     ):
         DecisionProblem("part.py")
     registered(monkeypatch, files, "action", "theirs", "heads:Heads")
     assert DecisionProblem("theirs", orders=["first"]).action.orders == ["first"]  # type: ignore[attr-defined]
 
 
-def test_an_objective_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_an_objective_of_a_file(
+    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     setup, _ = train(files / "out", *SHORT, "env.objective=long_waits.py", "env.patience=60")
     objective = setup.environments[0].objective
     assert (type(objective).__name__, objective.patience) == ("LongWaits", 60)
@@ -109,11 +111,17 @@ def test_an_objective_of_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, ca
     place = {"platform": "teaching", "workload": "even_1000", "jobs": 20}
     for wrong, told in (
         ({"objective": "makespam"}, "env.objective: expected one of .*did you mean 'makespan'.*Python file"),
-        ({"objective": "long_waits.py", "patients": 1}, "env.patients: unknown setting"),
-        ({"objective": "hdsim.decisions.Array"}, "objective 'hdsim.decisions.Array': expected a subclass of"),
+        (
+            {"objective": "long_waits.py", "patients": 1},
+            r"env.patients: unknown setting .*did you mean 'patience'.*per_deployment, patience$",
+        ),
+        ({"objective": "hdsim.decisions.Array"}, "env.objective 'hdsim.decisions.Array': expected a subclass of"),
     ):
         with pytest.raises(ConfigError, match=told):
             SchedulingEnv(**place, **wrong)
+    (files / "once.py").write_text((files / "long_waits.py").read_text() + "\nprint('executed')\n")
+    SchedulingEnv(**place, objective="once.py", patience=3)
+    assert capsys.readouterr().out == "executed\n"
     registered(monkeypatch, files, "objective", "theirs", "long_waits:LongWaits")
     env = SchedulingEnv(**place, objective="theirs", patience=5, reward="integrated")
     env.reset(seed=1)

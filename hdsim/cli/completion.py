@@ -42,7 +42,7 @@ class Override(click.ParamType):
         """Completes keys, options, names and files."""
         from hdsim.config.completion import overrides
 
-        return _items(overrides(incomplete, ctx.params.get("overrides") or ()))
+        return _items(overrides(incomplete, ctx.params.get("overrides") or (), ctx.command_path.partition(" ")[2]))
 
 
 class Input(click.ParamType):

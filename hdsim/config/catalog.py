@@ -10,20 +10,23 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hdsim.config.keys import RULES, TRAINING_RULES
+from hdsim.config.keys import SCHEMAS, flat
+from hdsim.config.plugin_types import named_types
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.util.plugins import NamedType, installed
+from hdsim.util.plugins import installed
 from hdsim.util.resources import bundled, folder, options
-from hdsim.util.rules import Rule
 
-#: Groups whose options set keys of ``hdsim run`` and ``hdsim train``.
-_SETTING = ("platform", "workload", "agent", "backend", "contention", "network", "failures", "env", "train")
+#: Groups whose options set keys.
+_SETTING = (
+    *("platform", "workload", "agent", "backend", "contention", "network", "failures", "env", "train"),
+    *("controller", "forecaster", "runner"),
+)
 
 
 class Entry(NamedTuple):
@@ -70,7 +73,7 @@ def settings(path: Path) -> dict[str, Setting]:
     import yaml
 
     text = path.read_text(encoding="utf-8")
-    found = dict(_flat(yaml.safe_load(text) or {}))
+    found = dict(flat(yaml.safe_load(text) or {}))
     notes = dict(re.findall(r"^ *(\w+):.*? # (.*)$", text, re.MULTILINE))
     hidden = ("defaults", "_target_")
     return {
@@ -104,9 +107,7 @@ def policies() -> dict[str, Entry]:
             place = f"{name} (cores)" if name in found else name
             line = text.partition("\n")[0]
             found[place] = Entry(f"{key}: {line}", f"agent.{key}={name}\n{text}")
-    for entry in installed("backfill"):
-        found.setdefault(entry.name, Entry(f"backfill: of {entry.value}", f"agent.backfill={entry.name}"))
-    return found
+    return _with_installed(found, "backfill", "backfill: of {}", "agent.backfill={}")
 
 
 def metrics() -> dict[str, Entry]:
@@ -121,17 +122,21 @@ def metrics() -> dict[str, Entry]:
         found[name] = Entry(
             f"{metric.description} [{metric.unit or '1'}]", "\n".join([*lines, f"names      {', '.join(names)}"])
         )
-    for entry in installed("metric"):
-        found.setdefault(
-            entry.name, Entry(f"of {entry.value}, with metrics=[{entry.name}]", f"hdsim run metrics=[{entry.name}]")
-        )
-    return found
+    return _with_installed(found, "metric", "of {}, with metrics=[{name}]", "hdsim run metrics=[{}]")
 
 
 def keys() -> dict[str, Entry]:
-    """Returns the groups and keys of ``hdsim run`` and ``hdsim train``."""
-    rules = dict(_flat_rules(RULES | TRAINING_RULES))
-    found = {"seed": Entry(rules["seed"], f"expected  {rules['seed']}")}
+    """Returns the groups and keys of the commands with configurations."""
+    expecting: dict[str, dict[str, list[str]]] = {}
+    for command, schema in reversed(SCHEMAS.items()):
+        for key, rule in flat(schema.rules):
+            expecting.setdefault(key, {}).setdefault(rule.expected, []).append(f"hdsim {command}")
+    rules = {key: " or ".join(expected) for key, expected in expecting.items()}
+    found = {
+        key: Entry(rules[key], "\n".join(f"expected  {rule}: {', '.join(of)}" for rule, of in expected.items()))
+        for key, expected in expecting.items()
+        if key.partition(".")[0] not in _SETTING
+    }
     for group in (*_SETTING, "experiment"):
         names = ", ".join(options(group))
         found[group] = Entry(f"an option: {names}", f"options  {names}")
@@ -144,34 +149,6 @@ def keys() -> dict[str, Entry]:
             expected = rules.get(f"{group}.{key}", f"a setting of {takers}")
             found[f"{group}.{key}"] = Entry(expected, "\n".join([f"expected  {expected}", "defaults:", *lines]))
     return found
-
-
-def actions() -> dict[str, Entry]:
-    """Returns the kinds of actions."""
-    from hdsim.decisions.kinds import ACTIONS
-
-    return _classes(ACTIONS)
-
-
-def observations() -> dict[str, Entry]:
-    """Returns the kinds of observations."""
-    from hdsim.decisions.kinds import OBSERVATIONS
-
-    return _classes(OBSERVATIONS)
-
-
-def objectives() -> dict[str, Entry]:
-    """Returns the objectives of environments."""
-    from hdsim.decisions.kinds import OBJECTIVES
-
-    return _classes(OBJECTIVES)
-
-
-def generators() -> dict[str, Entry]:
-    """Returns the models that generate jobs."""
-    from hdsim.workload.generators.base import GENERATORS
-
-    return _classes(GENERATORS)
 
 
 def experiments() -> dict[str, Entry]:
@@ -225,10 +202,10 @@ KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
     "policies": policies,
     "metrics": metrics,
     "keys": keys,
-    "actions": actions,
-    "observations": observations,
-    "objectives": objectives,
-    "generators": generators,
+    "actions": lambda: _classes("env.action"),
+    "observations": lambda: _classes("env.observation"),
+    "objectives": lambda: _classes("env.objective"),
+    "generators": lambda: _classes("workload.generate.model"),
     "experiments": experiments,
     "studies": studies,
     "platforms": platforms,
@@ -236,14 +213,26 @@ KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
 }
 
 
-def _classes(kind: NamedType) -> dict[str, Entry]:
-    """Returns the classes of a type: their docstrings, and the key that names them."""
-    found = {}
+def _classes(key: str) -> dict[str, Entry]:
+    """Returns the classes that a key names: their docstrings, and the key."""
+    found, kind = {}, named_types()[key]
     for name, made in kind.classes().items():
         text = inspect.getdoc(made) or ""
-        found[name] = Entry(text.partition("\n")[0], f"{kind.key}={name}\n{text}")
-    for entry in installed(kind.group):
-        found.setdefault(entry.name, Entry(f"of {entry.value}", f"{kind.key}={entry.name}"))
+        found[name] = Entry(text.partition("\n")[0], f"{key}={name}\n{text}")
+    return _with_installed(found, kind.group, "of {}", f"{key}={{}}")
+
+
+def _with_installed(found: dict[str, Entry], group: str, summary: str, details: str) -> dict[str, Entry]:
+    """Adds the plug-ins of installed packages, which are not imported.
+
+    Args:
+        found: Entries of hdsim.
+        group: Group of the plug-ins.
+        summary: Line about one of them, with a place for its class.
+        details: Text, with a place for its name.
+    """
+    for entry in installed(group):
+        found.setdefault(entry.name, Entry(summary.format(entry.value, name=entry.name), details.format(entry.name)))
     return found
 
 
@@ -268,18 +257,6 @@ def _comment(path: Path) -> list[str]:
     """The lines of the comment at the top of a file."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _flat_rules(rules: Mapping[str, Rule | Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    return ((key, rule.expected) for key, rule in _flat(rules))
 
 
 def _shown(setting: Setting) -> str:

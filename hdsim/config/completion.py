@@ -6,23 +6,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from hdsim.config.catalog import settings
+from hdsim.config.keys import SCHEMAS, flat
 from hdsim.config.paths import takes_path
-from hdsim.util.plugins import installed
+from hdsim.config.plugin_types import named_types
 from hdsim.util.resources import bundled, folder, groups, options
 
 
-def overrides(incomplete: str, others: Iterable[str]) -> list[str]:
+def overrides(incomplete: str, others: Iterable[str], command: str = "train") -> list[str]:
     """Completes an override: its key up to ``=``, then options, names and files.
 
     Args:
         incomplete: The word so far.
         others: The overrides before it, whose options have keys.
+        command: The command, without ``hdsim``.
     """
     mark = incomplete[: len(incomplete) - len(incomplete.lstrip("+~"))]
     key, equals, value = incomplete.lstrip("+~").partition("=")
     if not equals:
         given = dict(text.partition("=")[::2] for text in others)
-        return [f"{mark}{name}=" for name in _keys(given) if name.startswith(key)]
+        return [f"{mark}{name}=" for name in dict.fromkeys(_keys(given, command)) if name.startswith(key)]
     front, comma, last = value.rpartition(",")
     return [f"{mark}{key}={front}{comma}{name}" for name in _values(key, last) if name.startswith(last)]
 
@@ -44,13 +46,12 @@ def paths(begin: str) -> list[str]:
     return [f"{front}{slash}{path.name}{'/' if path.is_dir() else ''}" for path in matches]
 
 
-def _keys(given: Mapping[str, str]) -> Iterator[str]:
-    """Groups, and the keys of their options on the command line or by default."""
+def _keys(given: Mapping[str, str], command: str) -> Iterator[str]:
+    """Groups, the keys of their options on the command line or by default, and the keys of the command."""
     import yaml
 
     primary = yaml.safe_load((folder("conf") / "train.yaml").read_text(encoding="utf-8"))["defaults"]
     defaults = {group: option for entry in primary if isinstance(entry, dict) for group, option in entry.items()}
-    yield "seed"
     for group in groups():
         yield group
         files, option = options(group), given.get(group) or defaults.get(group)
@@ -58,6 +59,7 @@ def _keys(given: Mapping[str, str]) -> Iterator[str]:
             option = option if group in given and option in files else "classic"
         if group != "experiment" and option in files:
             yield from (f"{group}.{key}" for key in settings(files[str(option)]))
+    yield from (key for key, _ in flat(SCHEMAS.get(command, SCHEMAS["train"]).rules))
     yield from ("agent.path", "agent._target_", "hydra.run.dir", "hydra.sweep.dir")
 
 
@@ -68,21 +70,15 @@ def _values(key: str, begin: str) -> Iterator[str]:
         yield from bundled("platforms" if key.startswith("platform") else "workloads")
     if key.startswith("agent"):
         yield from _policies(key)
-    if key == "workload.generate.model":
-        from hdsim.workload.generators.base import GENERATORS
-
-        yield from GENERATORS.names()
-    if key.startswith("env."):
-        from hdsim.decisions.kinds import KINDS
-
-        yield from next((kind.names() for kind in KINDS if kind.key == key), ())
+    if key in named_types():
+        yield from named_types()[key].names()
     if takes_path(key):
         yield from paths(begin)
 
 
 def _policies(key: str) -> Iterator[str]:
     from hdsim.cluster.policies import CORE_POLICIES
-    from hdsim.scheduling.agent import BACKFILLS, SHORT_NAMES
+    from hdsim.scheduling.agent import SHORT_NAMES
     from hdsim.scheduling.orders import ORDERS
 
     orders = list(ORDERS)
@@ -92,6 +88,5 @@ def _policies(key: str) -> Iterator[str]:
         "agent.job_policy": orders,
         "agent.backfill_order": orders,
         "agent.core_policy": list(CORE_POLICIES),
-        "agent.backfill": [*BACKFILLS, *sorted(installed("backfill").names)],
     }
     yield from dict.fromkeys(values.get(key, ()))

@@ -1,39 +1,28 @@
 """Configurations of runs: composition by Hydra, checks, and errors of one line.
 
-Hydra's own entry point prints faults and exits; to turn them into `ConfigError` its `Hydra` object is used directly, as
-that entry point does.
+Hydra's own entry point prints faults and exits; to turn them into `ConfigError` its loader is used directly.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 import os
 import pickle
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from hydra import version as hydra_version
-from hydra._internal.callbacks import Callbacks
-from hydra._internal.config_loader_impl import get_overrides_dirname
-from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.utils import JobStatus, run_job, setup_globals
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.plugins.config_source import ConfigResult
-from hydra.types import HydraContext, RunMode
+from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -44,16 +33,16 @@ from omegaconf.errors import (
 )
 from yaml import MarkedYAMLError, YAMLError
 
-from hdsim.config.aliases import check_size
 from hdsim.config.keys import GROUPS_WITH_FILES, OPEN_GROUPS, check, unknown_key
 from hdsim.config.paths import quoted_path, with_absolute_paths
+from hdsim.config.sources import initialize
 from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.scheduling.agent import parse_name
 from hdsim.util.plugins import installed
 from hdsim.util.resources import bundled, folder
 
 #: Exceptions of Hydra, OmegaConf and PyYAML for wrong overrides and files.
-_FAULTS = (
+FAULTS = (
     HydraException, OmegaConfBaseException, YAMLError, LookupError, TypeError, ValueError, AttributeError,
     AssertionError, RecursionError, OverflowError,
 )  # fmt: skip
@@ -62,10 +51,6 @@ _FAULTS = (
 _RAY = {"_target_": "hdsim.runs.launchers.RayLauncher", "address": None, "num_cpus": 1, "max_retries": 3}
 #: Extras of hdsim that launchers of Hydra come with.
 _LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-
-hydra_version.setbase("1.3")
-
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -92,7 +77,7 @@ class Composition:
             ConfigError: It cannot be resolved.
         """
         HydraConfig.instance().set_config(self.hydra)
-        with _explained("hydra.sweep.subdir"):
+        with explained("hydra.sweep.subdir"):
             return str(self.hydra.hydra.sweep.subdir) or None
 
     @property
@@ -141,29 +126,6 @@ def unused(directory: Path) -> Path:
     return next(place for place in _numbered(directory) if not place.exists())
 
 
-class _Repository(ConfigRepository):
-    """Configuration files, each read once; Hydra changes those that it gets."""
-
-    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
-        super().initialize_sources(config_search_path)
-        self._read: dict[str, bytes] = {}
-
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        if config_path not in self._read:
-            for source in self.get_sources():
-                if source.scheme() == "file":
-                    check_size(Path(source.path, config_path).with_suffix(".yaml"))
-            found = super().load_config(config_path)
-            if found is None:
-                return None
-            self._read[config_path] = pickle.dumps(found)
-        result: ConfigResult = pickle.loads(self._read[config_path])
-        return result
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Repository:
-        return copy.copy(self)  # Another search path replaces the list of sources rather than changing it.
-
-
 class Composer:
     """Composes configurations from ``conf/``, a user's own folder and the agents of installed packages.
 
@@ -185,19 +147,15 @@ class Composer:
         for group in self._installed:
             for entry in installed(group):
                 self._add_option(group, entry.name, {"_target_": entry.value.replace(":", ".")})
-        search_path = create_config_search_path(str(folder("conf")))
-        if config_dir is not None:
-            extra = Path(config_dir).resolve()
-            if not extra.is_dir():
-                raise ConfigError(f"expected a directory, got '{config_dir}'", where="--config-dir")
-            # Hydra requires the schemas to be last.
-            search_path.prepend("command-line", f"file://{extra}", SearchPathQuery(provider="schema"))
-        GlobalHydra.instance().clear()
-        self._hydra = Hydra.create_main_hydra2(task_name="hdsim", config_search_path=search_path)
-        self._hydra.config_loader.repository = _Repository(search_path)  # type: ignore[attr-defined]
+        extra = None if config_dir is None else Path(config_dir).resolve()
+        if extra is not None and not extra.is_dir():
+            raise ConfigError(f"expected a directory, got '{config_dir}'", where="--config-dir")
+        self._hydra = initialize(folder("conf"), extra)
+        self._loader: ConfigLoader = self._hydra.config_loader
         # In place of the settings of Hydra's own plugin, if that is installed.
         self._add_option("hydra/launcher", "ray", _RAY)
-        self._parser = OverridesParser.create(config_loader=self._hydra.config_loader)
+        parser = OverridesParser.create(config_loader=self._loader)
+        self._parsed = lru_cache(maxsize=10_000)(lambda text: parser.parse_overrides([text])[0])
         self._bases: dict[tuple[str, ...], bytes] = {}
         self._files: set[str] = set()  # options that are files of plug-ins
 
@@ -258,7 +216,7 @@ class Composer:
         if self._bundled and not any(text.lstrip("+~").startswith(requesting) for text in overrides):
             return False
         composed = self._compose(overrides, RunMode.MULTIRUN)
-        with _explained("hydra"):
+        with explained("hydra"):
             return composed.hydra.mode is RunMode.MULTIRUN
 
     def sweep(self, overrides: Sequence[str]) -> list[Composition]:
@@ -270,14 +228,15 @@ class Composer:
             ConfigError: An override is wrong or has no value, or a plugin other than the basic sweeper is asked for.
         """
         whole = self._compose(overrides, RunMode.MULTIRUN)
-        with _explained("hydra.sweep"):
+        with explained("hydra.sweep"):
             sweeper = whole.hydra.sweeper
             name = sweeper["_target_"].rpartition(".")[2]
             if name != "BasicSweeper":
                 raise ConfigError(f"expected basic, got {name}", where="hydra/sweeper")
             arguments = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-            parsed = self._parser.parse_overrides([*arguments, *_texts(whole.hydra.overrides.task)])
-            ((*runs,),) = BasicSweeper.split_arguments(parsed, None)
+            parsed = map(self._parsed, [*arguments, *_texts(whole.hydra.overrides.task)])
+            # Of two overrides of one key the last counts.
+            runs = list(itertools.product(*{each.get_key_element(): _expanded(each) for each in parsed}.values()))
         if not runs:
             raise ConfigError("expected values that make at least one run, got none, such as a glob without a match")
         return [self._of_sweep(whole, number, run) for number, run in enumerate(runs)]
@@ -292,11 +251,11 @@ class Composer:
 
     @staticmethod
     def _composition(composed: DictConfig) -> Composition:
-        with _explained("hydra.job.chdir"):
+        with explained("hydra.job.chdir"):
             changes = bool(composed.hydra.job.chdir)
         config = plain(composed)
         swept = composed.hydra.mode is RunMode.MULTIRUN
-        with _explained("hydra.sweep.dir" if swept else "hydra.run.dir"):
+        with explained("hydra.sweep.dir" if swept else "hydra.run.dir"):
             directory = Path(composed.hydra.sweep.dir if swept else composed.hydra.run.dir)
         overrides = tuple(_texts(composed.hydra.overrides.task))
         return Composition(with_absolute_paths(config) if changes else config, overrides, directory, composed)
@@ -318,7 +277,7 @@ class Composer:
         self._guard(overrides, lambda: self._hydra.show_info(about, self._config_name, list(overrides)))
 
     def _options(self, group: str) -> list[str]:
-        return sorted(self._hydra.config_loader.get_group_options(group))
+        return sorted(self._loader.get_group_options(group))
 
     @staticmethod
     def _add_option(group: str, name: str, node: dict[str, Any], package: str | None = None) -> None:
@@ -333,7 +292,7 @@ class Composer:
         while True:
             try:
                 return call()
-            except _FAULTS as error:
+            except FAULTS as error:
                 if not self._learn_option(error):
                     raise self._explain(error, overrides) from error
 
@@ -393,7 +352,7 @@ class Composer:
         if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
             key = str(cause.full_key)
             # Another override may be wrong as well.
-            with contextlib.suppress(*_FAULTS):
+            with contextlib.suppress(*FAULTS):
                 unknown, options = unknown_key(key, self._keys_beside(key, overrides)), self._options_with(key)
                 also = f"; a key of {', '.join(options)}" if options else ""
                 return ConfigError(f"{unknown.message}{also}", where=key)
@@ -418,19 +377,22 @@ class Composer:
             return self._by_hydra(overrides, mode)
         # Runs of a sweep with the same options of groups share Hydra's composition of these; as Hydra does, values are
         # set in the complete configuration.
-        loader: Any = self._hydra.config_loader
-        parsed = self._parser.parse_overrides(list(overrides))
-        loader.validate_sweep_overrides_legal(parsed, mode, from_shell=True)
+        parsed = [self._parsed(text) for text in overrides]
         values = [each for each in parsed if self._is_value(each)]
         chosen = tuple(each.input_line or "" for each in parsed if each not in values)
         if chosen not in self._bases:
             self._bases[chosen] = pickle.dumps(self._by_hydra(chosen, mode))
         composed: DictConfig = pickle.loads(self._bases[chosen])  # five times as fast as deepcopy
-        loader._apply_overrides_to_config(values, composed)
+        try:
+            for each in values:
+                _set(composed, each)
+        except FAULTS:
+            return self._by_hydra(overrides, mode)  # Its errors name the override.
         own = [each for each in parsed if not each.is_hydra_override()]
         composed.hydra.overrides.task = [each.input_line for each in own]
-        settings = composed.hydra.job.config.override_dirname
-        composed.hydra.job.override_dirname = get_overrides_dirname(own, **settings)
+        form = composed.hydra.job.config.override_dirname
+        named = sorted(each.input_line or "" for each in own if each.key_or_group not in form.exclude_keys)
+        composed.hydra.job.override_dirname = form.item_sep.join(named).replace("=", form.kv_sep)
         return composed
 
     def _is_value(self, override: Override) -> bool:
@@ -440,16 +402,14 @@ class Composer:
         return isinstance(override.value(), dict) or not self._is_group(override.key_or_group)
 
     def _is_group(self, name: str) -> bool:
-        return any(source.is_group(name) for source in self._hydra.config_loader.get_sources())
+        return any(source.is_group(name) for source in self._loader.get_sources())
 
     def _by_hydra(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
-        return self._hydra.compose_config(
-            config_name=self._config_name, overrides=list(overrides), run_mode=mode, with_log_configuration=False
-        )
+        return self._loader.load_configuration(self._config_name, list(overrides), mode)
 
     def _keys_beside(self, key: str, overrides: Sequence[str]) -> list[str]:
         """Returns the valid keys of the group that an unknown key is in."""
-        parsed = self._parser.parse_overrides(list(overrides))
+        parsed = [self._parsed(text) for text in overrides]
         groups = [text.input_line for text in parsed if text.input_line and self._options(text.key_or_group)]
         composed = self._composed(groups)
         parent = key.rpartition(".")[0]
@@ -457,38 +417,38 @@ class Composer:
         return [str(name) for name in node] if isinstance(node, DictConfig) else []
 
 
-def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Result:
-    """Calls a function as a job of Hydra: with ``.hydra`` written, in the directory and the environment that it sets.
+def _expanded(override: Override) -> list[str]:
+    """The overrides of one value each that an override of a sweep stands for."""
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [f"{key}={override.get_value_element_as_str()}"]
+    if not override.is_discrete_sweep():
+        raise ConfigError("expected values that can be listed, such as range(1,4), got an interval", where=key)
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
-    Args:
-        composed: The composition of the run.
-        function: The function; its exceptions are raised here.
+
+def _set(composed: DictConfig, override: Override) -> None:
+    """Sets a value in a configuration as Hydra does.
 
     Raises:
-        ConfigError: Hydra cannot apply its own settings.
+        ValueError: Hydra is to do it, or to refuse it.
     """
-    swept = composed.hydra.mode is RunMode.MULTIRUN
-    setup_globals()
-    with _explained("hydra.callbacks", _in_one_line):
-        callbacks = Callbacks(composed)
-    context: Any = HydraContext(config_loader=cast(Any, None), callbacks=callbacks)
-    try:
-        place, inside = ("hydra.sweep.dir", "hydra.sweep.subdir") if swept else ("hydra.run.dir", None)
-        job = run_job(lambda _: function(), composed, place, inside, context)
-    except _FAULTS as error:
-        # The function's own exceptions are in the job.
-        raise ConfigError("expected settings that Hydra takes, a text for verbose", where="hydra") from error
-    # The property of the job prints a line of its own before it raises.
-    if job.status is JobStatus.FAILED:
-        raise job._return_value
-    return cast(_Result, job._return_value)
+    key, value = override.key_or_group, override.value()
+    adds = override.is_add() and not isinstance(value, dict | list)
+    if (
+        override.is_sweep_override() or override.is_delete() or override.package is not None
+        or (adds and OmegaConf.select(composed, key, throw_on_missing=False) is not None)
+    ):  # fmt: skip
+        raise ValueError(override.input_line)
+    OmegaConf.update(composed, key, value, merge=True, force_add=override.is_add() or override.is_force_add())
 
 
 @contextlib.contextmanager
-def _explained(where: str, text: Callable[[BaseException], str] | None = None) -> Iterator[None]:
+def explained(where: str, text: Callable[[BaseException], str] | None = None) -> Iterator[None]:
+    """Turns errors of Hydra and OmegaConf into those of a key, by default with the first line of their text."""
     try:
         yield
-    except _FAULTS as error:
+    except FAULTS as error:
         raise ConfigError((text or _first_line)(error), where=where) from error
 
 
@@ -531,10 +491,6 @@ def _texts(overrides: ListConfig) -> list[str]:
     texts = OmegaConf.to_container(overrides)
     assert isinstance(texts, list)
     return texts
-
-
-def _in_one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
 
 
 def _first_line(error: BaseException) -> str:

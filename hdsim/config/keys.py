@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.rules import (
@@ -200,6 +200,43 @@ PROFILE_RULES: dict[str, Rule | dict[str, Any]] = {
 }
 
 
+class Schema(NamedTuple):
+    """Keys of a command.
+
+    Attributes:
+        tells: A key that tells its configurations from those of the commands behind it, empty for the last.
+        rules: Its own keys with their rules.
+        groups: Groups whose keys belong to the classes that they name.
+        optional: Groups that a configuration may lack.
+    """
+
+    tells: str
+    rules: dict[str, Rule | dict[str, Any]]
+    groups: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+_MODELS = (*(group for group in OPEN_GROUPS if group not in ("controller", "forecaster")), "env")
+SCHEMAS = {
+    "bsp share": Schema("gangs", GANG_RULES | SHARING_RULES, ("controller", "agent"), ("platform", "workload")),
+    "bsp run": Schema("controller", GANG_RULES | REAL_RUN_RULES, ("controller", "runner")),
+    "bsp forecast": Schema("forecaster", FORECAST_RULES, ("forecaster",)),
+    "bsp profile": Schema("tries", PROFILE_RULES),
+    "bsp train": Schema("tasks", GANG_RULES | GANG_TRAINING_RULES, ("agent",)),
+    "train": Schema("train", RULES | TRAINING_RULES, _MODELS),
+    "run": Schema("", RULES, _MODELS),
+}
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the keys of nested mappings, joined by dots, and their values."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
     """Checks the names and values of all keys.
 
@@ -214,7 +251,6 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     faults: list[ConfigError] = []
     checked: dict[str, Any] = {}
-    groups: tuple[str, ...]
     training = config.get("train")
     # An experiment of another command brings some of its settings.
     if isinstance(training, Mapping) and (missing := [key for key in _TRAINING if key not in training]):
@@ -222,21 +258,9 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(told, where="train")
     if "gangs" in config and "controller" not in config:
         raise ConfigError("expected all settings of gangs, as of hdsim bsp share, got no controller", where="gangs")
-    if "gangs" in config:
-        shared = {key: RULES[key] for key in ("platform", "workload") if key in config}
-        rules, groups = GANG_RULES | SHARING_RULES | shared, ("controller", "agent")
-    elif "controller" in config:
-        rules, groups = GANG_RULES | REAL_RUN_RULES, ("controller", "runner")
-    elif "forecaster" in config:
-        rules, groups = FORECAST_RULES, ("forecaster",)
-    elif "tries" in config:
-        rules, groups = PROFILE_RULES, ()
-    elif "tasks" in config:
-        rules, groups = GANG_RULES | GANG_TRAINING_RULES, ("agent",)
-    else:
-        rules = RULES | (TRAINING_RULES if "train" in config else {})
-        groups = (*(group for group in OPEN_GROUPS if group not in ("controller", "forecaster")), "env")
-    top_level = (*rules, *groups)
+    schema = next(each for each in SCHEMAS.values() if each.tells in config or not each.tells)
+    rules = schema.rules | {key: RULES[key] for key in schema.optional if key in config}
+    top_level = (*rules, *schema.groups)
     for key in config:
         if key not in top_level:
             faults.append(unknown_key(str(key), top_level))

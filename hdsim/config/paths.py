@@ -7,23 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hdsim.config.plugin_types import named_types
 from hdsim.results.run_directory.inputs import is_input
 
-#: Last part of the keys that take a path.
-_KEYS = (
-    "path",
-    "model",
-    "types",
-    "checkpoint",
-    "recording",
-    "start",
-    "file",
-    "executable",
-    "socket",
-    "dir",
-    "action",
-    "observation",
-)
+#: Last part of the keys that take a path, beside those that name a plug-in.
+_KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
 #: Keys that take a path and are in no group.
 _TOP_KEYS = ("profile", "actual", "forecasts", "series")
 #: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, mappings, sweeps over functions,
@@ -33,7 +21,7 @@ _PARSED = re.compile(r"[\w./\\:@%+*?|$-]*|'.*'|\".*\"|\[.*\]|\{.*\}|\w+\(.*\)|.*
 
 def takes_path(key: str) -> bool:
     """Whether the value of a key is a path."""
-    return key in (*_TOP_KEYS, "agent.backfill") or ("." in key and key.rpartition(".")[2] in _KEYS)
+    return key in _TOP_KEYS or ("." in key and key.rpartition(".")[2] in _KEYS) or key in named_types()
 
 
 def quoted_path(override: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hdsim.decisions.base import Objective, one_of, positive_int
-from hdsim.decisions.kinds import OBJECTIVES
-from hdsim.errors import ConfigError
+from hdsim.decisions.kinds import ACTIONS, OBJECTIVES, OBSERVATIONS
+from hdsim.errors import ConfigError, nearest
 from hdsim.util.rules import is_finite
 
 REWARDS = ("sampled", "integrated")
@@ -78,9 +78,51 @@ def split(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits settings of an environment into those of the decision problem and those of episodes and rewards.
 
     Raises:
-        ConfigError: There is no such objective.
+        ConfigError: There is no such objective, or nothing takes a setting.
     """
     default = inspect.signature(check_episode_settings).parameters["objective"].default
     own = list(inspect.signature(OBJECTIVES.find(env.get("objective", default))).parameters)[1:]
     episodes = {key: value for key, value in env.items() if key in KEYS or key in own}
-    return {key: value for key, value in env.items() if key not in episodes}, episodes
+    problem = {key: value for key, value in env.items() if key not in episodes}
+    check_names(problem, [*KEYS, *(key for key in own if key not in KEYS)])
+    return problem, episodes
+
+
+def check_names(problem: Mapping[str, Any], others: Sequence[str] = KEYS) -> None:
+    """Checks that each setting of a decision problem is one of its action or of its observation.
+
+    Args:
+        problem: The settings, ``action`` and ``observation`` among them unless they have their defaults.
+        others: Names of the settings beside them.
+
+    Raises:
+        ConfigError: A kind or setting is unknown.
+    """
+    settings = dict(problem)
+    action, observation = settings.pop("action", "policy_pair"), settings.pop("observation", "minimal")
+    takers = ACTIONS.find(action), OBSERVATIONS.find(observation)
+    allowed = sorted({key for taker in takers for key in inspect.signature(taker).parameters})
+    if unknown := [key for key in settings if key not in allowed]:
+        others = ["action", "observation", *others]
+        raise ConfigError(
+            f"unknown setting of action {action} and observation {observation}"
+            f"{_of_others(unknown) or nearest(unknown[0], [*allowed, *others])}; allowed: {', '.join(allowed)}; "
+            f"beside them in every environment: {', '.join(others)}",
+            where=f"env.{unknown[0]}",
+        )
+
+
+def _of_others(keys: Sequence[str]) -> str:
+    """Says whose setting the first key is, and how those that other actions and observations have are left out."""
+    owners = {
+        key: [
+            name
+            for name, maker in (ACTIONS.classes() | OBSERVATIONS.classes()).items()
+            if key in inspect.signature(maker).parameters
+        ]
+        for key in keys
+    }
+    if not owners[keys[0]]:
+        return ""
+    removed = " ".join(f"~env.{key}" for key, names in owners.items() if names)
+    return f" (one of {', '.join(owners[keys[0]])}; {removed} on the command line leaves out what an experiment sets)"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hdsim.decisions import episode_settings
 from hdsim.decisions.base import Action, Array, Mask, Observation, Observer
+from hdsim.decisions.episode_settings import check_names
 from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.decisions.wait_queue import WaitQueue
-from hdsim.errors import ConfigError, DecisionError, nearest
+from hdsim.errors import ConfigError, DecisionError
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -47,17 +46,9 @@ class DecisionProblem:
     """
 
     def __init__(self, action: str = "policy_pair", observation: str = "minimal", **settings: Any) -> None:
+        check_names({"action": action, "observation": observation, **settings})
         makers = ACTIONS.find(action), OBSERVATIONS.find(observation)
         known = [inspect.signature(maker).parameters for maker in makers]
-        allowed = sorted({*known[0], *known[1]})
-        if unknown := [key for key in settings if key not in allowed]:
-            others = ("action", "observation", *episode_settings.KEYS)
-            raise ConfigError(
-                f"unknown setting of action {action} and observation {observation}"
-                f"{_of_others(unknown) or nearest(unknown[0], [*allowed, *others])}; allowed: {', '.join(allowed)}; "
-                f"beside them in every environment: {', '.join(others)}",
-                where=f"env.{unknown[0]}",
-            )
         for key in known[0].keys() & known[1].keys():
             settings.setdefault(key, known[0][key].default)
         self.settings: dict[str, Any] = {"action": action, "observation": observation, **settings}
@@ -133,19 +124,3 @@ class DecisionProblem:
             raise DecisionError(f"expected an action that the mask allows, one of {allowed}, got {action}")
         self.observer.before_action()
         self.action.act(int(action))
-
-
-def _of_others(keys: Sequence[str]) -> str:
-    """Says whose setting the first key is, and how those that other actions and observations have are left out."""
-    owners = {
-        key: [
-            name
-            for name, maker in (ACTIONS.classes() | OBSERVATIONS.classes()).items()
-            if key in inspect.signature(maker).parameters
-        ]
-        for key in keys
-    }
-    if not owners[keys[0]]:
-        return ""
-    removed = " ".join(f"~env.{key}" for key, names in owners.items() if names)
-    return f" (one of {', '.join(owners[keys[0]])}; {removed} on the command line leaves out what an experiment sets)"

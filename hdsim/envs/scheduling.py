@@ -118,7 +118,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         if render_mode is not None:
             raise ConfigError(f"expected null, got '{render_mode}'", where="env.render_mode")
         self._arguments |= settings
-        settings, own = split({**settings, "objective": objective})
+        settings, own = split({**settings, "action": action, "observation": observation, "objective": objective})
         own.pop("objective")
         self.objective = check_episode_settings(
             action,
@@ -140,7 +140,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         )
         if settings.get("scale") == "workload" and issubclass(OBSERVATIONS.find(observation), Minimal):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
-        self.problem = DecisionProblem(action, observation, **settings)
+        self.problem = DecisionProblem(**settings)
         if self.objective.needs_core_ids and platform.kind == QUANTITIES:
             usable = ", ".join(name for name, each in OBJECTIVES.classes().items() if not each.needs_core_ids)
             raise ConfigError(

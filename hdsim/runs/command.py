@@ -186,6 +186,6 @@ def as_job(composed: DictConfig | None, function: Callable[[], Outcome]) -> Outc
     """Calls a function as a job of Hydra if there is a composition of it."""
     if composed is None:
         return function()
-    from hdsim.config.composer import call_as_job
+    from hdsim.config.jobs import call_as_job
 
     return call_as_job(composed, function)

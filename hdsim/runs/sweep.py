@@ -82,7 +82,7 @@ def run_all(command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: O
 
 def ended(runs: Sequence[Run]) -> None:
     """Tells the callbacks of Hydra that a sweep has ended (``on_multirun_end``); their errors become warnings."""
-    from hydra._internal.callbacks import Callbacks
+    from hdsim.config.jobs import Callbacks
 
     composed = runs[0].composed
     Callbacks(composed).on_multirun_end(config=composed, config_name=None)

@@ -39,7 +39,7 @@ class LastTwo:
     A job is expected to take the mean of the last two jobs of its user to have ended, at least one second, at most its
     requested time, which it is expected to take if there are no two such jobs or its user is unknown. A prediction is
     made at submission; one that turns out to be too short is corrected, see
-    :class:`hdsim.scheduling.backfill.base.ReleaseTimes`.
+    :class:`hdsim.scheduling.backfill.releases.ReleaseTimes`.
 
     Args:
         cluster: The cluster; jobs that have ended so far count.

@@ -109,6 +109,11 @@ class PluginType:
     base: type
     base_name: str
 
+    @property
+    def where(self) -> str:
+        """Key that names the class, for error messages."""
+        return self.group
+
     def make(self, spec: Mapping[str, Any], *arguments: Any, default: str | None = None) -> Any:
         """Creates an object from a configuration group.
 
@@ -149,7 +154,7 @@ class PluginType:
                 if unknown := next((key for key in settings if key not in allowed), None):
                     fault = f"got an unexpected keyword argument '{unknown}'{nearest(unknown, allowed)}"
                 raise ConfigError(
-                    f"{self.group} '{name}': {fault}; allowed keys: {', '.join(allowed) or 'none'}", where=self.group
+                    f"{self.group} '{name}': {fault}; allowed keys: {', '.join(allowed) or 'none'}", where=self.where
                 ) from None
             raise
 
@@ -159,7 +164,7 @@ class PluginType:
         Raises:
             ConfigError: It is not, or lacks a method.
         """
-        where = f"{self.group} '{name}'"
+        where = f"{self.where} '{name}'"
         if not (inspect.isclass(made) and issubclass(made, self.base)):
             raise ConfigError(
                 f"expected a subclass of {self.base_name}, got {getattr(made, '__name__', made)}", where=where
@@ -211,7 +216,7 @@ class PluginType:
                 f"{near_file(path, ('.py',))}",
                 where=where,
             )
-        module = loaded(path, f"hdsim_{self.group}_{path.stem}", where=where)
+        module = self._module(path, where)
         found = [
             value
             for value in vars(module).values()
@@ -221,6 +226,13 @@ class PluginType:
             names = ", ".join(value.__name__ for value in found) or "none"
             raise ConfigError(f"expected exactly one {base} subclass in '{path}', found {names}", where=where)
         return found[0]
+
+    def _module(self, path: Path, where: str) -> ModuleType:
+        return loaded(path, f"hdsim_{self.group}_{path.stem}", where=where)
+
+
+#: Modules of files by path, name and time of the last change: each is executed once.
+_modules: dict[tuple[Path, str, int], ModuleType] = {}
 
 
 @dataclass(frozen=True)
@@ -237,6 +249,11 @@ class NamedType(PluginType):
 
     key: str
     bundled: Mapping[str, str]
+
+    @property
+    def where(self) -> str:
+        """Key that names the class, for error messages."""
+        return self.key
 
     def names(self) -> list[str]:
         """Names of the classes of hdsim and of installed packages."""
@@ -265,3 +282,9 @@ class NamedType(PluginType):
     def classes(self) -> dict[str, Any]:
         """Returns the classes of hdsim by name."""
         return {name: self.by_target(target) for name, target in self.bundled.items()}
+
+    def _module(self, path: Path, where: str) -> ModuleType:
+        version = path.resolve(), self.group, path.stat().st_mtime_ns
+        if version not in _modules:
+            _modules[version] = super()._module(path, where)
+        return _modules[version]

@@ -13,67 +13,54 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdsim.errors import ConfigError, not_one_of
+from hdsim.errors import ConfigError
 from hdsim.scheduling.backfill.base import Backfill
-from hdsim.scheduling.backfill.conservative import Conservative
-from hdsim.scheduling.backfill.easy import Easy
-from hdsim.scheduling.backfill.greedy import Greedy
-from hdsim.scheduling.backfill.rlscheduler import RLScheduler
-from hdsim.util.plugins import PluginType, installed
+from hdsim.util.plugins import NamedType
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 log = logging.getLogger(__name__)
 
-_TYPE = PluginType("agent.backfill", Backfill, "hdsim.Backfill")
-_STOCK: dict[str, type[Backfill] | None] = {
-    "none": None,
-    "easy": Easy,
-    "conservative": Conservative,
-    "rlscheduler": RLScheduler,
-    "greedy": Greedy,
-}
+BACKFILL = NamedType(
+    "backfill",
+    Backfill,
+    "hdsim.Backfill",
+    "agent.backfill",
+    {
+        "none": f"{__name__}.base.NoBackfill",
+        "easy": f"{__name__}.easy.Easy",
+        "conservative": f"{__name__}.conservative.Conservative",
+        "rlscheduler": f"{__name__}.rlscheduler.RLScheduler",
+        "greedy": f"{__name__}.greedy.Greedy",
+    },
+)
 
 
 def find_backfill(spec: str | Mapping[str, Any]) -> tuple[str, Callable[[Cluster], Backfill | None]]:
     """Returns the name of an algorithm and what makes it for a cluster, None for ``none``.
 
     Args:
-        spec: A name of hdsim or of an installed package (entry point group ``hdsim.backfills``), a Python file with one
-            `Backfill` subclass, or a mapping with ``path`` or ``_target_`` and settings.
+        spec: A name, file or class of `BACKFILL`, or a mapping with ``path`` or ``_target_`` and settings.
 
     Raises:
         ConfigError: There is no such algorithm; or, when it is made, it does not take the settings, or it is not
             ``none`` or ``greedy`` and jobs are gangs, whose ends and CPU no reservation knows.
     """
-    own = spec if isinstance(spec, Mapping) else {"path": spec} if str(spec).endswith(".py") else {}
-    settings = dict(own)
-    path, target, name = settings.pop("path", None), settings.pop("_target_", None), str(spec)
-    found: Any
-    if path:
-        found = _TYPE.in_file(Path(str(path)))
-    elif target:
-        found = _TYPE.by_target(str(target))
-    elif name in _STOCK:
-        found = _STOCK[name]
-    elif name in (packages := installed("backfill")).names:
-        found = packages[name].load()
-    else:
-        names = (*_STOCK, *sorted(packages.names), "a Python file (my_rule.py)")
-        raise ConfigError(not_one_of(name, names), where="agent.backfill")
+    settings = dict(spec) if isinstance(spec, Mapping) else {}
+    path, target = settings.pop("path", None), settings.pop("_target_", None)
+    found = BACKFILL.find(path or target or spec)
     name = str(path or target or spec)
-    if name not in _STOCK:
+    if name not in BACKFILL.bundled:
         _tell(name)
 
     def make(cluster: Cluster) -> Backfill | None:
         if cluster.workload.has_gangs and name not in ("none", "greedy"):
-            raise ConfigError(f"expected none or greedy with gangs, got {name}", where="agent.backfill")
-        made: Backfill | None = found and _TYPE.construct(found, name, cluster, **settings)
-        return made
+            raise ConfigError(f"expected none or greedy with gangs, got {name}", where=BACKFILL.key)
+        made: Backfill = BACKFILL.construct(found, name, cluster, **settings)
+        return None if name == "none" else made
 
     return name, make
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hdsim.scheduling.backfill.base import Backfill, Queue, ReleaseTimes, start_queued
+from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
 from hdsim.scheduling.backfill.profile import CorePlan, NodePlan, Plan
+from hdsim.scheduling.backfill.releases import ReleaseTimes
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster

@@ -9,7 +9,8 @@ import numpy as np
 
 from hdsim.kernels.profiles import admit, fill_beside, fill_exactly, head_reservation, longest_before, reserve_head
 from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
-from hdsim.scheduling.backfill.base import Backfill, Queue, ReleaseTimes, start_queued
+from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
+from hdsim.scheduling.backfill.releases import ReleaseTimes
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster

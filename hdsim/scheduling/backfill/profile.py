@@ -24,7 +24,7 @@ from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.scheduling.backfill.base import ReleaseTimes
+    from hdsim.scheduling.backfill.releases import ReleaseTimes
 
 
 class Plan(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hdsim.kernels.profiles import head_reservation
-from hdsim.scheduling.backfill.base import Backfill, Queue, ReleaseTimes, start_queued
+from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
+from hdsim.scheduling.backfill.releases import ReleaseTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,0 +1,88 @@
+"""The expected release times of cores."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.kernels.profiles import add_release, make_releases, remove_release, with_space
+from hdsim.util.copies import with_own_containers
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+
+#: Seconds that corrections add to a prediction, one after the other.
+CORRECTIONS = (60, 300, 900, 1800, 3600, 7200, 18_000, 36_000, 72_000, 180_000, 360_000)
+
+
+class ReleaseTimes:
+    """Expected ends of running jobs.
+
+    Attributes:
+        end: Expected end of each running job, seconds.
+        sorted: The same ends in arrays, ascending.
+
+    Args:
+        cluster: The cluster; its running jobs end at their requested times.
+    """
+
+    __deepcopy__ = with_own_containers
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.end: dict[int, float] = {}
+        self.sorted = make_releases(64)
+        for job, placement in cluster.running.items():
+            if job not in cluster.starting:
+                self.add(job, cluster.starting_time[job] + cluster.estimate(job, placement), cluster.size[job])
+
+    def add(self, job: int, end: float, cores: float) -> None:
+        """Adds a started job."""
+        self.end[job] = end
+        self.sorted = with_space(self.sorted, len(self.end))
+        add_release(self.sorted, end, job, float(cores))
+        self._call(job, end)
+
+    def correct(self) -> bool:
+        """Corrects predictions that running jobs have exceeded; returns whether there were any.
+
+        The i-th correction adds the i-th of 1, 5, 15 and 30 minutes and 1, 2, 5, 10, 20, 50 and 100 hours, up to the
+        limit of the prediction (Tsafrir, Etsion and Feitelson 2007, in the steps of the simulators Alvio and pyss).
+        """
+        cluster, corrected = self._cluster, False
+        if not cluster.expected or not self.overdue(cluster.now):
+            return False
+        count = int(np.searchsorted(self.sorted.end[: self.sorted.length[0]], cluster.now, side="right"))
+        for job in self.sorted.job[:count].tolist():
+            begin, end = cluster.starting.get(job, cluster.starting_time[job]), self.end[job]
+            while end <= cluster.now and job in cluster.expected:
+                (limit, corrections), seconds = cluster.expected[job], cluster.requested_time[job]
+                if seconds >= limit:
+                    break
+                more = CORRECTIONS[min(corrections, len(CORRECTIONS) - 1)]
+                cluster.expect(job, min(seconds + more, limit), limit, corrections + 1)
+                end = begin + cluster.estimate(job, cluster.running[job])
+                corrected = True
+            if end > cluster.now:
+                self.remove(job)
+                self.add(job, end, cluster.size[job])
+        return corrected
+
+    def _call(self, job: int, end: float) -> None:
+        """Asks for a pass when a prediction that can be corrected will be exceeded."""
+        cluster = self._cluster
+        if job in cluster.expected and cluster.requested_time[job] < cluster.expected[job][0] and end > cluster.now:
+            cluster.call_me_later(end)
+
+    def overdue(self, now: float) -> bool:
+        """Returns whether the expected end of a running job has passed."""
+        return bool(self.end) and bool(self.sorted.end[0] <= now)
+
+    def remove(self, job: int) -> float:
+        """Removes an ended job and returns its expected end in seconds, NaN if it was not added."""
+        end = self.end.pop(job, math.nan)
+        if not math.isnan(end):
+            remove_release(self.sorted, end, job)
+        return end
