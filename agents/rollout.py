@@ -286,7 +286,7 @@ class Rollout(ClassicAgent):
         running = self._decision.running
         # A job that is released after it was held is seen behind later ones.
         submitted = int(max(self.past.last, *queued, *running)) + 1
-        return self._present.ahead(cluster, submitted, running, queued, arrivals)
+        return self._present.ahead(cluster, submitted, running, queued, arrivals, batch=self._batch)
 
     def _situation(self, cluster: Cluster) -> Situation:
         return Situation(self._rule, self._commit, self._batch, cluster.now, int(cluster.n_idle))

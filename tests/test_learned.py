@@ -21,7 +21,7 @@ from hdsim.kernels.learned_scores import COLUMNS, LANES, STATE, WEIGHTS, learned
 from hdsim.kernels.like_jobs import expect, make_latest, note_ends
 from hdsim.kernels.profiles import Releases
 from hdsim.kernels.rules import HEAD_ALONE_NUMBERS, NUMBERS
-from hdsim.kernels.scored_replay import PERIOD
+from hdsim.kernels.scored_queue import PERIOD
 from hdsim.learning.orders import RULES as TRAINED_RULES
 from hdsim.learning.orders import (
     Evolution,
@@ -164,7 +164,7 @@ def test_compiled_replays_are_those_of_the_engine(
     agent = {"job_policy": str(card), "backfill": backfill, "commit_head": commit}
     options = {"batch_events": batch, "kill_at_walltime": batch}
     compiled = hdsim.simulate(PLATFORM, jobs, agent, **options)
-    monkeypatch.setattr(simulation, "compiled_learned", lambda *_, **__: None)
+    monkeypatch.setattr(simulation, "compiled_cores", lambda *_, **__: None)
     engine = hdsim.simulate(PLATFORM, jobs, agent, **options)
     assert (compiled.engine["mode"], engine.engine["mode"]) == ("compiled", "events")
     for name in engine.jobs:
@@ -198,7 +198,7 @@ def test_a_plain_order_that_is_far_better_on_the_past_is_followed(
     jobs = generate(600, seed=8, cores=64, typed=False, arrival_factor=0.7)
     agent = {"job_policy": str(card), "backfill": "easy"}
     compiled = hdsim.simulate(PLATFORM, jobs, agent)
-    monkeypatch.setattr(simulation, "compiled_learned", lambda *_, **__: None)
+    monkeypatch.setattr(simulation, "compiled_cores", lambda *_, **__: None)
     engine = hdsim.simulate(PLATFORM, jobs, agent)
     np.testing.assert_array_equal(compiled.jobs["starting_time"], engine.jobs["starting_time"])
     laf = hdsim.simulate(PLATFORM, jobs, "easy-laf")
@@ -412,7 +412,7 @@ def test_a_card_without_weights_is_an_error(content: str, told: str, tmp_path: P
 def test_with_backfilling_jobs_are_scored_after_every_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The schedules of the engine differ where they are scored once a pass, and without backfilling they do not."""
     jobs = generate(250, seed=9, cores=64, typed=False, arrival_factor=0.7)
-    monkeypatch.setattr(simulation, "compiled_learned", lambda *_, **__: None)
+    monkeypatch.setattr(simulation, "compiled_cores", lambda *_, **__: None)
     for backfill in ("none", "easy", "rlscheduler"):
         agent = ClassicAgent("learned", backfill=backfill, commit_head=backfill != "easy")
         once = ClassicAgent("learned", backfill=backfill, commit_head=backfill != "easy")

@@ -247,7 +247,9 @@ class Batch:
         episode = self._state.episodes[e]
         cores = self._trace.cores[episode.first : episode.stop]
         ranges = np.zeros((2, int(cores[started].sum())), np.int32)
-        held = placements(log, cores, make_free_ranges(int(self._trace.rules.cores[0])), *ranges)
+        number, held = np.zeros(len(cores), np.int64), np.zeros(len(started) + 1, np.int64)
+        idle = make_free_ranges(int(self._trace.rules.cores[0]))
+        placements(log, cores, idle, 0, number, np.zeros_like(started), held, *ranges)
         return core_sets(self._core_of_rank, np.diff(held), *ranges[:, : held[-1]])
 
     def close(self) -> None:

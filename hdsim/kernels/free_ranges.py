@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import lean_kernel
 
 Ints = NDArray[np.int64]
 Ranks = NDArray[np.int32]
@@ -36,7 +36,7 @@ def make_free_ranges(cores: int) -> FreeRanges:
     return FreeRanges(first, last, np.array([min(cores, 1), cores]))
 
 
-@kernel
+@lean_kernel
 def take(idle: FreeRanges, cores: int, first: Ranks, last: Ranks, place: int) -> int:
     """Takes the most preferred idle cores.
 
@@ -66,7 +66,7 @@ def take(idle: FreeRanges, cores: int, first: Ranks, last: Ranks, place: int) ->
     return place
 
 
-@kernel
+@lean_kernel
 def give(idle: FreeRanges, first: Ranks, last: Ranks, begin: int, end: int) -> None:
     """Gives back ranges of cores.
 
@@ -105,29 +105,44 @@ def give(idle: FreeRanges, first: Ranks, last: Ranks, begin: int, end: int) -> N
     idle.length[0] = written
 
 
-@kernel
+@lean_kernel
 def placements(
-    log: NDArray[np.int64], cores: NDArray[np.int64], idle: FreeRanges, first: Ranks, last: Ranks
-) -> NDArray[np.int64]:
-    """Finds the cores of the jobs of an episode.
+    log: Ints,
+    cores: Ints,
+    idle: FreeRanges,
+    running: int,
+    number: Ints,
+    started: Ints,
+    held: Ints,
+    first: Ranks,
+    last: Ranks,
+) -> int:
+    """Gives out cores in the order of starts and ends.
 
     Args:
-        log: (L,) starts and ends, see :class:`hdsim.kernels.episode_state.State`.
+        log: (L,) starts and ends in turn: i for the start of job i, ~i for its end.
         cores: (J,) cores of each job.
-        idle: The idle cores before the first event.
-        first: Receives the first rank of each range of cores, job by job in order of the starts.
+        idle: The idle cores after the first `running` starts.
+        running: Number of starts that the log begins with, whose ranges are known.
+        number: (J,) receives the number of the start of each job that has started.
+        started: (S or more,) receives the jobs in order of their starts.
+        held: (S + 1 or more,) receives the index of the first range of each start, and behind the last.
+        first: Receives the first rank of each range of cores, start by start.
         last: Receives the last rank of each.
 
     Returns:
-        The index of the first range of each start, and behind the last.
+        The number of starts; -1 if the ranges need more space.
     """
-    held, number, starts = np.zeros(len(log) + 1, np.int64), np.zeros(len(cores), np.int64), 0
+    starts = 0
     for event in log:
-        if event >= 0:
-            held[starts + 1] = take(idle, cores[event], first, last, held[starts])
-            number[event] = starts
-            starts += 1
-        else:
+        if event < 0:
             own = number[~event]
             give(idle, first, last, held[own], held[own + 1])
-    return held[: starts + 1]
+            continue
+        number[event], started[starts] = starts, event
+        if starts >= running:
+            if held[starts] + cores[event] > len(first):
+                return -1
+            held[starts + 1] = take(idle, cores[event], first, last, held[starts])
+        starts += 1
+    return starts

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import lean_kernel
 
 
 class Heap(NamedTuple):
@@ -29,7 +29,7 @@ def make_heap(size: int) -> Heap:
     return Heap(np.zeros(size), np.zeros(size, np.int64), np.zeros(1, np.int64))
 
 
-@kernel
+@lean_kernel
 def push(heap: Heap, key: float, item: int) -> None:
     """Adds an entry."""
     keys, items, place = heap.key, heap.item, heap.length[0]
@@ -43,7 +43,7 @@ def push(heap: Heap, key: float, item: int) -> None:
     keys[place], items[place] = key, item
 
 
-@kernel
+@lean_kernel
 def pop(heap: Heap) -> int:
     """Removes the first entry and returns its item."""
     keys, items, count = heap.key, heap.item, heap.length[0] - 1

@@ -1,7 +1,7 @@
 """Play-outs of a decision: the rest of a replay on interchangeable cores for each candidate in each scenario.
 
-The schedule is that of :mod:`hdsim.kernels.counted_replay` from a chosen head on. Only dates are kept, no core ids, and
-queues are short sorted arrays, so that a play-out of a hundred jobs takes a few microseconds.
+The schedule is that of :mod:`hdsim.kernels.machine` from a chosen head on. Queues are short sorted arrays, so that a
+play-out of a hundred jobs takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel, lean_kernel
-from hdsim.kernels.profiles import Releases, add_release, head_reservation, longest_before, remove_release
+from hdsim.kernels.heap import Heap
+from hdsim.kernels.machine import next_instant, schedule
+from hdsim.kernels.machine_state import CLOCK, JobColumns, Machine, Rules
+from hdsim.kernels.profiles import Releases, add_release
 from hdsim.kernels.rules import TAU, Backfilling
 from hdsim.kernels.scenarios import Future
+from hdsim.kernels.short_queue import LINE, ShortQueue, Table, fill_short
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-#: Scores of jobs in O orders, (O, N).
-Table = NDArray[np.float64]
-
 #: A plan of no orders.
 NO_PLAN, NO_KEYS = np.zeros(0, np.int64), np.zeros((0, 0))
 #: Costs of a job of which the mean is taken.
@@ -108,32 +109,42 @@ class Scenario(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Space for a play-out of N jobs.
+    """Space for play-outs.
 
     Attributes:
-        ending: (N,) running jobs, those that end last first.
-        end: (N,) their ends in seconds.
-        releases: Their expected ends.
-        line: (2 N,) waiting jobs in order.
-        line_key: (2 N,) their scores.
-        early: (N,) waiting jobs in order of submission.
+        machine: State of a machine for the jobs of a scenario.
+        queue: Their queue.
     """
 
-    ending: Ints
-    end: Floats
-    releases: Releases
-    line: Ints
-    line_key: Floats
-    early: Ints
+    machine: Machine
+    queue: ShortQueue
 
 
 @kernel
-def make_space(n: int) -> Space:
-    """Returns space for a play-out of `n` jobs."""
-    releases = Releases(np.empty(n), np.empty(n, np.int64), np.empty(n), np.zeros(1, np.int64))
-    return Space(
-        np.empty(n, np.int64), np.empty(n), releases, np.empty(2 * n, np.int64), np.empty(2 * n), np.empty(n, np.int64)
+def make_space(jobs: Scenario, situation: Situation) -> Space:
+    """Returns space for play-outs of the jobs of a scenario, of which starts and finishes take the results."""
+    n = len(jobs.size)
+    columns = JobColumns(jobs.submission, jobs.runtime, jobs.requested, np.empty(0), np.empty(0, np.bool_), jobs.size)
+    rules = Rules(situation.backfill, situation.commit, situation.batch, True, 0)
+    clock, line = np.zeros(1, CLOCK), np.zeros(1, LINE)
+    expected = n if situation.backfill != Backfilling.NONE else 0
+    machine = Machine(
+        rules,
+        clock,
+        columns,
+        np.arange(n),
+        jobs.start,
+        jobs.finish,
+        np.zeros(n, np.bool_),
+        np.empty(0, np.int64),
+        Heap(np.empty(n), np.empty(n, np.int64), np.zeros(1, np.int64)),
+        Releases(np.empty(expected), np.empty(expected, np.int64), np.empty(expected), np.zeros(1, np.int64)),
     )
+    queue = ShortQueue(
+        line, np.empty(2 * n, np.int64), np.empty(2 * n), np.empty(n, np.int64), jobs.key, np.empty(0, np.int64),
+        np.empty((0, 0)),
+    )  # fmt: skip
+    return Space(machine, queue)
 
 
 @kernel
@@ -216,7 +227,7 @@ def mean_cost(objective: int, submission: Floats, start: Floats, finish: Floats)
 def first_starts(situation: Situation, heads: Ints, decision: Decision) -> Bools:
     """Returns the (C, Q) queued jobs that start now behind each of (C,) heads, which are places in the queue."""
     jobs = make_scenario(decision, 0)
-    space, started = make_space(len(jobs.size)), np.zeros((len(heads), jobs.queued), np.bool_)
+    space, started = make_space(jobs, situation), np.zeros((len(heads), jobs.queued), np.bool_)
     for c in range(len(heads)):
         play_out(situation, jobs.running + heads[c], NO_PLAN, NO_KEYS, jobs, space, False)
         for place in range(jobs.queued):
@@ -240,7 +251,7 @@ def play_outs(
         first: First scenario that is played out.
     """
     jobs = make_scenario(decision, keys.shape[1])
-    space, cost = make_space(len(jobs.size)), np.empty((len(heads), len(keys)))
+    space, cost = make_space(jobs, situation), np.empty((len(heads), len(keys)))
     for s in range(len(keys)):
         set_scenario(jobs, decision, future, first + s, situation.now)
         jobs.key[jobs.running + jobs.queued :] = keys[s]
@@ -270,155 +281,35 @@ def behind(cost: Floats) -> NDArray[np.bool_]:
 
 
 @lean_kernel
-def first_of(key: Floats, line: Ints, first: int, last: int) -> int:
-    """Returns the job of `line[first:last]` of the least key, ties in order of the jobs."""
-    found = line[first]
-    for place in range(first + 1, last):
-        job = line[place]
-        if key[job] < key[found] or (key[job] == key[found] and job < found):
-            found = job
-    return found
-
-
-@lean_kernel
 def play_out(
     situation: Situation, head: int, plan: Ints, keys: Table, jobs: Scenario, space: Space, whole: bool
 ) -> None:
-    """Fills starts and finishes, or only those of the present instant.
+    """Fills starts and finishes, or only the starts of the present instant.
 
     Behind the first head, each order of the plan chooses heads until one that it chose has started; then the order of
-    the queue does. Waiting jobs are `line[first:last]` in order of the queue and `early[:waiting]` in order of
-    submission; the latter are those that RLScheduler's backfilling tries.
+    the queue does.
     """
-    backfill, commit, batch, now, idle = situation
-    ending, end, releases, line, line_key, early = space
-    submission, runtime, requested, size, key = jobs.submission, jobs.runtime, jobs.requested, jobs.size, jobs.key
-    start, finish, running = jobs.start, jobs.finish, jobs.running
-    n, coming, strict = len(size), running + jobs.queued, backfill == Backfilling.RLSCHEDULER
+    machine, running, count = space.machine, jobs.running, len(jobs.size)
+    state, line, line_key, early, key = space.queue[:5]
+    queue = ShortQueue(state, line, line_key, early, key, plan, keys)
+    clock, ends, releases = machine.clock[0], machine.ends, machine.releases
     for place in range(running):
-        ending[place] = jobs.last[place]
-        end[place] = finish[ending[place]]
-        releases.end[place], releases.job[place] = jobs.releases.end[place], jobs.releases.job[place]
-        releases.cores[place] = jobs.releases.cores[place]
-    releases.length[0] = running
-    for job in range(running, n):
-        start[job] = finish[job] = math.nan
-    for place in range(jobs.queued):
-        early[place], line[n + place] = running + place, jobs.order[place]
-        line_key[n + place] = key[jobs.order[place]]
-    first, last, waiting, reserved, shadow, extra, begun = n, n + jobs.queued, jobs.queued, -1, 0.0, 0.0, running
-    longest, chosen, stage, planned, untried = 0.0, True, 0, -1, 0
+        job = jobs.last[place]
+        ends.key[place], ends.item[place] = jobs.finish[job], job
+    ends.length[0] = running
+    if len(releases.end):
+        for place in range(running):
+            releases.end[place], releases.job[place] = jobs.releases.end[place], jobs.releases.job[place]
+            releases.cores[place] = jobs.releases.cores[place]
+        releases.length[0] = running
+    for job in range(running, count):
+        jobs.start[job] = jobs.finish[job] = math.nan
+    clock.now, clock.idle, clock.head, clock.reserved = situation.now, situation.idle, head, -1
+    clock.queued, clock.arrived = jobs.queued, running + jobs.queued
+    fill_short(queue, running, jobs.order)
+    # Functions with one call are inlined.
     while True:
-        # A pass: heads start until one does not fit, then backfilling starts others.
-        place = -1
-        if not (commit or chosen):
-            head = -1
-        while first < last and (idle or commit or place >= 0):
-            serving, job = place < 0, -1
-            if serving:
-                if head < 0:
-                    if planned >= 0 and not math.isnan(start[planned]):
-                        stage, planned = stage + 1, -1
-                    if stage < len(plan):
-                        head = planned = first_of(keys[plan[stage]], line, first, last)
-                    else:
-                        head = line[first]
-                if size[head] > idle:
-                    if backfill == Backfilling.NONE:
-                        break
-                    overdue = releases.length[0] > 0 and releases.end[0] <= now
-                    if reserved != head or (backfill == Backfilling.EASY and overdue):
-                        shadow, extra = head_reservation(releases, now, float(idle), float(size[head]))
-                        reserved, untried = head, 0
-                    longest = longest_before(shadow, now, 1.0)
-                    place = untried if strict else max(first, untried)
-                    continue
-                job, head, chosen = head, -1, False
-                if backfill == Backfilling.EASY:
-                    reserved = -1
-            else:
-                if idle == 0:
-                    break
-                if strict:
-                    while place < waiting:
-                        job = early[place]
-                        if size[job] <= idle and now + requested[job] < shadow:
-                            break
-                        place += 1
-                    if place == waiting:
-                        break
-                else:
-                    while place < last:
-                        job = line[place]
-                        if size[job] <= idle and (
-                            size[job] <= extra or (now + requested[job] <= shadow and requested[job] <= longest)
-                        ):
-                            break
-                        place += 1
-                    if place == last:
-                        break
-                    if now + requested[job] > shadow:
-                        extra -= size[job]
-            # A start.
-            at = first if serving or strict else place
-            while line[at] != job:
-                at += 1
-            for i in range(at, first, -1):
-                line[i], line_key[i] = line[i - 1], line_key[i - 1]
-            first += 1
-            if strict:
-                at = 0
-                while early[at] != job:
-                    at += 1
-                waiting -= 1
-                for i in range(at, waiting):
-                    early[i] = early[i + 1]
-            elif not serving:
-                place += 1
-            idle -= size[job]
-            start[job], finish[job] = now, now + runtime[job]
-            at = running
-            while at > 0 and end[at - 1] <= finish[job]:
-                end[at], ending[at] = end[at - 1], ending[at - 1]
-                at -= 1
-            end[at], ending[at] = finish[job], job
-            running += 1
-            begun += 1
-            if backfill != Backfilling.NONE:
-                add_release(releases, now + requested[job], job, float(size[job]))
-        if begun == n or not whole:
-            return
-        arrival = submission[coming] if coming < n else math.inf
-        now = min(arrival, end[running - 1]) if running else arrival
-        # Jobs that have been tried can start only after an end, or before another head.
-        untried = 2 * n
-        while running and end[running - 1] == now:
-            running -= 1
-            job, untried = ending[running], 0
-            idle += size[job]
-            if backfill != Backfilling.NONE:
-                remove_release(releases, start[job] + requested[job], job)
-                if backfill == Backfilling.EASY:
-                    reserved = -1
-            if not batch:
-                # Arrivals at this instant have a pass of their own.
-                arrival = math.inf
-                break
-        while arrival == now:
-            # The shorter part of the line makes room.
-            if first < last and key[coming] < line_key[(first + last) // 2]:
-                first, at, untried = first - 1, first - 1, untried if strict else untried - 1
-                while line_key[at + 1] <= key[coming]:
-                    line[at], line_key[at] = line[at + 1], line_key[at + 1]
-                    at += 1
-            else:
-                at, last = last, last + 1
-                while at > first and line_key[at - 1] > key[coming]:
-                    line[at], line_key[at] = line[at - 1], line_key[at - 1]
-                    at -= 1
-            line[at], line_key[at] = coming, key[coming]
-            early[waiting] = coming
-            untried = min(untried, waiting if strict else at)
-            waiting += 1
-            coming += 1
-            arrival = submission[coming] if batch and coming < n else math.inf
+        schedule(machine, None, None, queue, None)
+        if not whole or not (clock.queued or clock.arrived < count):
+            break
+        next_instant(machine, None, None, queue, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,6 +17,9 @@ Bools = NDArray[np.bool_]
 
 #: Factor of an upper bound that rounding may not exceed.
 ROUNDED_UP = 1 + 1e-9
+#: The number before 1; a product with it is rounded to the number before the other factor.
+_BELOW_ONE = 1 - 2**-53
+_GREATEST = sys.float_info.max
 #: More cores than a node has.
 _UNLIMITED = float(1 << 31)
 
@@ -76,6 +80,12 @@ def with_space(rows: Rows, size: int) -> Rows:
 def later(end: float, now: float) -> float:
     """Returns an expected end, just after `now` if it has passed."""
     return end if end > now else np.nextafter(now, math.inf)
+
+
+@part_of_kernel
+def just_before(date: float) -> float:
+    """Returns the number before a date that is not negative; np.nextafter is a call, and slower."""
+    return min(date * _BELOW_ONE, _GREATEST) if date > 0 else -1.0
 
 
 @lean_kernel
@@ -150,7 +160,32 @@ def longest_before(shadow: float, now: float, fastest: float) -> float:
     return (shadow - now) * fastest * ROUNDED_UP if shadow > now else 0.0
 
 
-@kernel
+@lean_kernel
+def is_overdue(releases: Releases, now: float) -> bool:
+    """Returns whether the expected end of a running job has passed."""
+    return releases.length[0] > 0 and releases.end[0] <= now
+
+
+@part_of_kernel
+def may_start(
+    size: float, requested: float, now: float, idle: float, shadow: float, longest: float, widest: float, extra: float
+) -> bool:
+    """Returns whether a job, or one of several, fits now and leaves the reservation of the head alone.
+
+    Args:
+        size: Cores of the job, or the least of several jobs.
+        requested: Requested time in seconds, likewise.
+        now: Present time in seconds.
+        idle: Idle cores.
+        shadow: Time in seconds until which a job may run on any of these.
+        longest: Requested time in seconds above which a job is admitted by `widest` alone.
+        widest: Most cores of a job whose requested time is above `longest`.
+        extra: Cores of a job that may run beyond `shadow`.
+    """
+    return size <= idle and ((now + requested <= shadow and (requested <= longest or size <= widest)) or size <= extra)
+
+
+@lean_kernel
 def plan(profile: Profile, releases: Releases, now: float, idle: float) -> None:
     """Makes a profile of the running jobs alone.
 
@@ -171,7 +206,7 @@ def plan(profile: Profile, releases: Releases, now: float, idle: float) -> None:
     profile.length[0] = last + 1
 
 
-@kernel
+@lean_kernel
 def forward(profile: Profile, now: float) -> None:
     """Removes the time before `now`, at which or before which the profile begins."""
     times, free, count, past = profile.times, profile.free, profile.length[0], 0
@@ -184,7 +219,7 @@ def forward(profile: Profile, now: float) -> None:
     times[0] = now
 
 
-@kernel
+@lean_kernel
 def reserve(profile: Profile, cores: float, duration: float) -> float:
     """Reserves cores for some seconds and returns their earliest start in seconds, infinite if there is none."""
     times, free, count = profile.times, profile.free, profile.length[0]

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel
+from hdsim.kernels.compiling import lean_kernel
+from hdsim.kernels.profiles import may_start
 
 
 class QueueTree(NamedTuple):
@@ -32,7 +33,7 @@ def make_queue_tree(places: int) -> QueueTree:
     return QueueTree(np.full(nodes, math.inf), np.full(nodes, math.inf))
 
 
-@kernel
+@lean_kernel
 def enter(queue: QueueTree, place: int, size: float, requested: float) -> None:
     """Adds a job."""
     node = len(queue.size) // 2 + place
@@ -42,7 +43,7 @@ def enter(queue: QueueTree, place: int, size: float, requested: float) -> None:
         node //= 2
 
 
-@kernel
+@lean_kernel
 def leave(queue: QueueTree, place: int) -> None:
     """Removes the job of a place."""
     node = len(queue.size) // 2 + place
@@ -54,7 +55,7 @@ def leave(queue: QueueTree, place: int) -> None:
         node //= 2
 
 
-@kernel
+@lean_kernel
 def next_fitting(
     queue: QueueTree,
     place: int,
@@ -65,17 +66,17 @@ def next_fitting(
     widest: float,
     extra: float,
 ) -> int:
-    """Returns the first place at or behind `place` of a job that fits, -1 if there is none.
+    """Returns the first place at or behind `place` of a job that may start, -1 if there is none.
 
     Args:
         queue: The queue.
         place: The first place.
-        now: Present time in seconds.
-        idle: Most cores of a job, finite.
-        shadow: Time in seconds until which a job may run on any of these.
-        longest: Requested time in seconds above which a job is admitted by `widest` alone.
-        widest: Most cores of a job whose requested time is above `longest`.
-        extra: Cores of a job that may run beyond `shadow`.
+        now: See :func:`hdsim.kernels.profiles.may_start`, also for the others.
+        idle: See there; finite.
+        shadow: See there.
+        longest: See there.
+        widest: See there.
+        extra: See there.
     """
     leaves = len(queue.size) // 2
     if place >= leaves:
@@ -85,7 +86,7 @@ def next_fitting(
         node //= 2
     while True:
         size, requested = queue.size[node], queue.requested[node]
-        if size <= idle and (size <= extra or (now + requested <= shadow and (requested <= longest or size <= widest))):
+        if may_start(size, requested, now, idle, shadow, longest, widest, extra):
             if node >= leaves:
                 return node - leaves
             node *= 2

@@ -147,7 +147,7 @@ def search(
     """
     jobs = make_scenario(decision, coming.shape[2])
     running, known, orders = jobs.running, jobs.running + jobs.queued, len(coming) - 1
-    space, keys = make_space(len(jobs.size)), np.empty((orders, len(jobs.size)))
+    space, keys = make_space(jobs, situation), np.empty((orders, len(jobs.size)))
     for order in range(orders):
         for place in range(jobs.queued):
             keys[order, running + place] = scores[order, decision.queued[place]]

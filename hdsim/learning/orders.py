@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
-from hdsim.kernels.counted_replay import ARRIVED, BATCH, CORES
 from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, PART, STATE, WEIGHTS
+from hdsim.kernels.machine import CHECK, Replay, advance
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.kernels.rules import HEAD_ALONE_NUMBERS, NUMBERS, Backfilling
-from hdsim.kernels.scored_replay import CHECK, ScoredReplay, scored_replay
-from hdsim.scheduling.learned import Checks, columns_of, make_replay, power_order
+from hdsim.scheduling.learned import Checks, columns_of, make_replay, power_order, scored_queue
 from hdsim.simulation import windows
 from hdsim.workload.generators.families import FAMILIES, draw_workload
 from hdsim.workload.model import Workload
@@ -59,7 +58,7 @@ class Window:
     window: windows.Window
 
     @cached_property
-    def _replay(self) -> ScoredReplay:
+    def _replay(self) -> Replay:
         workload, (arriving, release) = self.window.workload, self.window.arrivals
         # Without kinds nothing changes what is expected of jobs, so that the next replay begins as the first did.
         jobs, nothing, rule = (
@@ -69,28 +68,32 @@ class Window:
         )
         network, cores = np.zeros((1, WEIGHTS)), workload.cluster_cores
         replay = make_replay(jobs, workload.runtime.copy(), network, cores, nothing, backfill=rule, commit=True)
-        return replay._replace(arriving=arriving, arrival=release)
+        return replay.with_arrivals(arriving, release)
 
     def cost(self, weights: Floats, backfill: int, commit: bool, *, after_start: bool = True) -> float:
         """Returns the mean bounded slowdown under a network; see `Evolution` for `after_start`.
 
         As in :mod:`hdsim.studies.measures.windows` there is a pass for each event where a head stays the head.
         """
-        window, replay = self.window, self._replay._replace(networks=weights[np.newaxis])
-        warm, checks = window.warmup, Checks(replay.networks, int(replay.rules[CORES]), backfill, commit)
+        window, replay = self.window, self._replay
+        queue, state = scored_queue(replay)._replace(networks=weights[np.newaxis]), replay.machine
+        clock, scoring, cores = state.clock[0], queue.scoring[0], state.rules.cores
+        replay = replay._replace(scored=queue).under(backfill=backfill, commit=commit, batch=True)
+        warm, checks = window.warmup, Checks(queue.networks, cores, backfill, commit)
         # The rest of the state is written before it is read.
-        replay.numbers[:] = 0, 0, 0, -1, -1, replay.rules[CORES], 0, 0
-        replay.starting_time[:], replay.finish_time[:] = math.nan, math.nan
+        clock.arrived = clock.queued = clock.events = scoring.checks = 0
+        clock.idle, clock.head, clock.reserved = cores, -1, -1
+        state.starting_time[:], state.finish_time[:] = math.nan, math.nan
         ended, *dates = window.ended
-        replay.starting_time[ended], replay.finish_time[ended] = dates
-        replay.rules[:] = backfill, commit, True, replay.rules[CORES], after_start and backfill != Backfilling.NONE
-        while warm and replay.arrival[replay.arriving[replay.numbers[ARRIVED]]] <= window.begin:
-            if scored_replay(replay, 1) == CHECK:
+        state.starting_time[ended], state.finish_time[ended] = dates
+        scoring.after_start = after_start and backfill != Backfilling.NONE
+        while warm and state.jobs.arrival[state.arriving[clock.arrived]] <= window.begin:
+            if advance(replay, 1) == CHECK:
                 checks.check(replay)
-        replay.rules[BATCH] = not commit
-        while scored_replay(replay, 4 * len(replay.size)) == CHECK:
+        replay = replay.under(batch=not commit)
+        while advance(replay, 2 * len(state.log)) == CHECK:
             checks.check(replay)
-        columns = (replay.submission[warm:], replay.starting_time[warm:], replay.finish_time[warm:])
+        columns = (queue.submission[warm:], state.starting_time[warm:], state.finish_time[warm:])
         return float(mean_cost(BOUNDED_SLOWDOWN, *columns))
 
 

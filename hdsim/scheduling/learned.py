@@ -7,7 +7,6 @@ and an order that has been far better is followed instead, until the network is 
 from __future__ import annotations
 
 import json
-import math
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,14 +18,15 @@ from numpy.typing import NDArray
 from hdsim.cluster.job_state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.kernels import learned_scores
-from hdsim.kernels.heap import make_heap
 from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, INPUT, LANES, LOG_TIME, PART, PAST, SUMS, WEIGHTS, past_sums
 from hdsim.kernels.like_jobs import expect, make_latest, note_end
+from hdsim.kernels.machine import Replay, advance
+from hdsim.kernels.machine_state import JobColumns, make_machine
 from hdsim.kernels.network_play_outs import Ahead
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
-from hdsim.kernels.profiles import Releases, make_releases
+from hdsim.kernels.profiles import Releases
 from hdsim.kernels.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, Backfilling
-from hdsim.kernels.scored_replay import CHECKS, PERIOD, ScoredReplay, scored_replay
+from hdsim.kernels.scored_queue import PERIOD, SCORING, ScoredQueue
 from hdsim.util.rules import numbers_between
 from hdsim.util.text import shown
 
@@ -132,11 +132,11 @@ def make_replay(
     batch_events: bool = True,
     after_start: bool = True,
     errors: Floats | None = None,
-) -> ScoredReplay:
+) -> Replay:
     """Returns a replay before its first event.
 
     Args:
-        jobs: The jobs.
+        jobs: The jobs, which arrive at their submissions.
         runtime: (J,) s.
         networks: (N, WEIGHTS) the network, and those that may be followed instead.
         cores: Number of cores.
@@ -150,38 +150,42 @@ def make_replay(
         errors: (2,) errors of requested times from the first job to the last, see `learned_scores`; None: checks of
             the past find them.
     """
-    count = len(runtime)
-    running = min(count, cores) + 1
+    count, checks = len(runtime), len(runtime) // PERIOD + 1
+    walltime = np.zeros(0) if walltime is None else walltime
+    ends_in_delay = np.zeros(0, bool) if ends_in_delay is None else ends_in_delay
+    machine = make_machine(
+        JobColumns(jobs.submission, runtime, jobs.requested, walltime, ends_in_delay, jobs.size),
+        infeasible,
+        backfill=backfill,
+        commit=commit,
+        batch=batch_events,
+        cores=cores,
+        releases=True,
+    )
+    scoring = np.zeros(1, SCORING).view(np.recarray)
+    scoring.after_start = after_start and backfill != Backfilling.NONE
+    scoring.checks = 0 if errors is None else count
     kind = jobs.kind if follows_like_jobs(backfill) else np.full(count, -1)
-    return ScoredReplay(
-        rules=np.array([backfill, commit, batch_events, cores, after_start and backfill != Backfilling.NONE]),
+    queue = ScoredQueue(
+        scoring=scoring,
         networks=networks,
-        followed=np.zeros(count // PERIOD + 1, np.int64),
-        errors=np.zeros((count // PERIOD + 1, 2)) + (0.0 if errors is None else errors),
-        arriving=np.delete(np.arange(count), infeasible),
-        arrival=jobs.submission,
+        followed=np.zeros(checks, np.int64),
+        errors=np.zeros((checks, 2)) + (0.0 if errors is None else errors),
         submission=jobs.submission,
-        runtime=runtime,
-        requested=jobs.requested,
-        walltime=np.full(count, math.inf) if walltime is None else walltime,
-        ends_in_delay=np.zeros(count, bool) if ends_in_delay is None else ends_in_delay,
-        size=jobs.size,
         sums=jobs.sums.copy(),
         expected=jobs.requested.copy(),
         kind=kind,
         latest=make_latest(kind),
-        numbers=np.array([0, 0, 0, -1, -1, cores, 0, 0 if errors is None else count]),
-        dates=np.zeros(3),
-        starting_time=np.full(count, math.nan),
-        finish_time=np.full(count, math.nan),
-        killed=np.zeros(count, bool),
-        queue=np.zeros(count + 1, np.int64),
+        job=np.zeros(count + 1, np.int64),
         score=np.zeros(count + 1),
-        started=np.zeros(count, np.int64),
-        changes=np.zeros(2 * count, np.int64),
-        ends=make_heap(running),
-        releases=make_releases(running),
     )
+    return Replay(machine, None, queue, None)
+
+
+def scored_queue(replay: Replay) -> ScoredQueue:
+    """Returns the queue of a replay in the order ``learned``."""
+    assert replay.scored is not None
+    return replay.scored
 
 
 class Checks:
@@ -247,21 +251,24 @@ class Checks:
             self.advance(number, jobs, start, finish)
         return self.followed[number], self.errors[number]
 
-    def check(self, state: ScoredReplay) -> None:
+    def check(self, replay: Replay) -> None:
         """Carries out the check that a replay waits for."""
-        jobs = Jobs(state.submission, state.requested, state.size, state.sums, state.kind)
-        number = int(state.numbers[CHECKS]) + 1
-        self.advance(number, jobs, state.starting_time, state.finish_time)
-        state.numbers[CHECKS] = number
-        state.followed[number], state.errors[number] = self.followed[number], self.errors[number]
+        machine, queue = replay.machine, scored_queue(replay)
+        columns, scoring = machine.jobs, queue.scoring[0]
+        jobs = Jobs(queue.submission, columns.requested, columns.size, queue.sums, queue.kind)
+        number = int(scoring.checks) + 1
+        self.advance(number, jobs, machine.starting_time, machine.finish_time)
+        scoring.checks = number
+        queue.followed[number], queue.errors[number] = self.followed[number], self.errors[number]
 
     def _cost(self, past: Jobs, runtime: Floats, network: int) -> float:
         replay = make_replay(
             past, runtime, self._networks[[network]], self._cores, np.zeros(0, np.int64), backfill=self._backfill,
             commit=self._commit, after_start=network == 0, errors=self.errors[-1],
         )  # fmt: skip
-        scored_replay(replay, 4 * len(runtime))
-        return float(mean_cost(BOUNDED_SLOWDOWN, past.submission, replay.starting_time, replay.finish_time))
+        advance(replay, 4 * len(runtime))
+        machine = replay.machine
+        return float(mean_cost(BOUNDED_SLOWDOWN, past.submission, machine.starting_time, machine.finish_time))
 
 
 class Present:
@@ -279,7 +286,9 @@ class Present:
         self._checks = Checks(self._networks, cores, backfill, commit)
         self._known, self._replay = 0, self._with_space(0)
 
-    def ahead(self, cluster: Cluster, submitted: int, running: Ints, queued: Ints, arrivals: int) -> Ahead:
+    def ahead(
+        self, cluster: Cluster, submitted: int, running: Ints, queued: Ints, arrivals: int, *, batch: bool
+    ) -> Ahead:
         """Returns a replay with space for arrivals, valid until the next call.
 
         Args:
@@ -288,35 +297,38 @@ class Present:
             running: Running jobs in order of their starts.
             queued: Queued jobs in order of submission.
             arrivals: Number of jobs that arrive in a scenario.
+            batch: One scheduling pass per instant behind the present one; otherwise one per event.
         """
-        if len(self._replay.size) < submitted + arrivals:
+        if len(self._replay.machine.log) < 2 * (submitted + arrivals):
             self._known, self._replay = 0, self._with_space(2 * (submitted + arrivals))
-        replay, jobs = self._replay, columns_of(cluster.workload)
+        replay, queue, jobs = self._replay, scored_queue(self._replay), columns_of(cluster.workload)
         # Behind the jobs that were known there are arrivals of the last call.
-        new = slice(self._known, submitted)
-        replay.submission[new], replay.requested[new], replay.size[new] = (column[new] for column in jobs[:3])
-        latest = replay.latest
+        new, columns = slice(self._known, submitted), replay.machine.jobs
+        for column, known in zip((queue.submission, columns.requested, columns.size), jobs, strict=False):
+            column[new] = known[new]
+        latest = queue.latest
         if follows_like_jobs(self._backfill):
             expected = _expected_of(jobs, cluster)
             expected.note(cluster)
             # Kinds have other numbers when jobs have been added.
-            replay.kind[:submitted], latest = jobs.kind[:submitted], expected.latest
-        replay.sums[self._known : submitted + 1] = jobs.sums[self._known : submitted + 1]
+            queue.kind[:submitted], latest = jobs.kind[:submitted], expected.latest
+        queue.sums[self._known : submitted + 1] = jobs.sums[self._known : submitted + 1]
         self._known = submitted
-        replay.errors[:] = self._checks.at(submitted, jobs, cluster)[1]
+        queue.errors[:] = self._checks.at(submitted, jobs, cluster)[1]
         coming = np.arange(submitted, submitted + arrivals)
+        queue = queue._replace(latest=np.empty_like(latest))
         arriving = np.empty(len(queued) + arrivals, np.int64)
-        replay = replay._replace(arriving=arriving, latest=np.empty_like(latest))
-        return Ahead(replay, np.concatenate([running, queued, coming]), latest)
+        replay = replay._replace(scored=queue).with_arrivals(arriving, columns.arrival)
+        return Ahead(replay.under(batch=batch), replay, queue, np.concatenate([running, queued, coming]), latest)
 
-    def _with_space(self, count: int) -> ScoredReplay:
+    def _with_space(self, count: int) -> Replay:
         size, kind = np.zeros(count, np.int64), np.full(count, -1)
         blank = Jobs(np.zeros(count), np.zeros(count), size, np.zeros((count + 1, SUMS)), kind)
         replay = make_replay(
             blank, np.zeros(count), self._networks, self._cores, np.zeros(0, np.int64), backfill=self._backfill,
             commit=self._commit, errors=np.zeros(2),
         )  # fmt: skip
-        return replay._replace(arrival=np.zeros(count))
+        return replay.with_arrivals(np.zeros(0, np.int64), np.zeros(count))
 
 
 class Expected:

@@ -18,20 +18,23 @@ from hdsim.cluster.requests import Requests
 from hdsim.cluster.selection import static_scores
 from hdsim.cluster.state import FinalState, completed
 from hdsim.cluster.stores.ordered import core_sets, preference
-from hdsim.kernels import counted_replay
-from hdsim.kernels.counted_replay import NOW, CountedReplay
-from hdsim.kernels.free_ranges import make_free_ranges
+from hdsim.kernels import machine
+from hdsim.kernels.free_ranges import FreeRanges, make_free_ranges, placements
 from hdsim.kernels.heap import make_heap
+from hdsim.kernels.machine import Replay
+from hdsim.kernels.machine_state import JobColumns, make_machine
 from hdsim.kernels.node_replay import NodeReplay
-from hdsim.kernels.profiles import make_profile, make_releases
+from hdsim.kernels.profiles import make_profile
 from hdsim.kernels.queue_tree import make_queue_tree
-from hdsim.kernels.rules import NUMBERS, Backfilling
-from hdsim.kernels.scored_replay import ScoredReplay
+from hdsim.kernels.ranked_queue import Plan, RankedQueue
+from hdsim.kernels.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, Backfilling
 from hdsim.platform.schema import CORES
 from hdsim.results.moment import Moment
 from hdsim.results.result import Result
+from hdsim.scheduling import learned
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.queue import ranking
+from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from hdsim.simulation.setup import Setup
     from hdsim.simulation.terminal import ReplayBar
     from hdsim.util.arrays import Floats, Ints
-    from hdsim.util.intervals import IntervalSets
     from hdsim.workload.model import Workload
 
 #: Instants between two checks for signals.
@@ -51,14 +53,20 @@ def compiled_cores(
 ) -> CompiledCores | None:
     """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention."""
     rules, refused = stock_rules(setup.agent), setup.infeasible
-    if rules is None or not rules.static or setup.contention is not None or setup.failures is not None:
+    if rules is None or not has_kernel(rules) or setup.contention is not None or setup.failures is not None:
         return None
     ranked = interchangeable_cores(platform, workload, setup.agent.core_policy)
     if ranked is None:
         return None
     options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
     make_state = partial(make_replay, workload, rules, len(ranked), refused, **options)
-    return CompiledCores(platform, workload, ranked, refused, make_state)
+    return CompiledCores(platform, workload, ranked, refused, make_state, make_checks(rules, len(ranked)))
+
+
+def has_kernel(rules: StockRules) -> bool:
+    """Returns whether compiled code knows the rules, where cores are interchangeable."""
+    plain = rules.candidates is None and rules.estimates == "requested"
+    return rules.static or (rules.order.network is not None and plain and rules.backfill in HEAD_ALONE_NUMBERS)
 
 
 def has_plain_jobs(platform: Platform, jobs: Workload) -> bool:
@@ -85,67 +93,70 @@ def make_replay(
     *,
     kill_at_walltime: bool = False,
     batch_events: bool = True,
-) -> CountedReplay:
+) -> Replay:
     """Returns a replay before its first event.
 
     Args:
         workload: The jobs.
-        rules: Static orders and backfilling.
+        rules: Static orders or a network, and backfilling; see :func:`has_kernel`.
         cores: Number of cores.
         infeasible: Jobs that are rejected.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
-    jobs, workload = len(workload), rules.known(workload)
-    backfill = NUMBERS[rules.backfill]
+    jobs, backfill = len(workload), NUMBERS[rules.backfill]
+    # The type of read-only arrays is another one.
+    walltime = workload.walltime.copy() if kill_at_walltime else np.zeros(0)
+    ends_in_delay = workload.ends_in_delay.copy() if kill_at_walltime else np.zeros(0, bool)
+    if not rules.static:
+        return learned.make_replay(
+            learned.columns_of(workload), workload.runtime.copy(), learned.read_networks(str(rules.order.network)),
+            cores, infeasible, walltime=walltime, ends_in_delay=ends_in_delay, batch_events=batch_events,
+            backfill=backfill, commit=rules.commit_head,
+        )  # fmt: skip
+    workload = rules.known(workload)
     rank, candidate = ranking(workload, rules.order)
     place = rank
     if backfill == Backfilling.RLSCHEDULER:
         place = candidate = np.arange(jobs)
     elif rules.candidates is not None:
         place, candidate = ranking(workload, rules.candidates)
-    running = min(jobs, cores) + 1
-    # The type of read-only arrays is another one.
-    return CountedReplay(
-        rules=np.array([backfill, rules.commit_head, batch_events, cores]),
-        arriving=np.delete(np.arange(jobs), infeasible),
-        submission=workload.submission_time.copy(),
+    columns = JobColumns(
+        arrival=workload.submission_time.copy(),
         runtime=workload.runtime.copy(),
         requested=workload.requested_time.copy(),
-        walltime=workload.walltime.copy() if kill_at_walltime else np.full(jobs, math.inf),
-        ends_in_delay=workload.ends_in_delay.copy() if kill_at_walltime else np.zeros(jobs, bool),
+        walltime=walltime,
+        ends_in_delay=ends_in_delay,
         size=workload.requested_cores.copy(),
-        rank=rank,
-        place=place,
-        candidate=candidate,
-        numbers=np.array([0, 0, 0, -1, -1, -1]),
-        dates=np.zeros(3),
-        starting_time=np.full(jobs, math.nan),
-        finish_time=np.full(jobs, math.nan),
-        killed=np.zeros(jobs, bool),
-        started=np.zeros(jobs, np.int64),
-        held=np.zeros(jobs + 1, np.int64),
-        first=np.zeros(2 * jobs + cores, np.int32),
-        last=np.zeros(2 * jobs + cores, np.int32),
-        ends=make_heap(running),
-        waiting=make_heap(jobs),
-        idle=make_free_ranges(cores),
-        queue=make_queue_tree(jobs if backfill != Backfilling.NONE else 0),
-        releases=make_releases(running if backfill != Backfilling.NONE else 0),
-        profile=make_profile(jobs + 2 if backfill == Backfilling.CONSERVATIVE else 0),
     )
+    made = make_machine(
+        columns, infeasible, backfill=backfill, commit=rules.commit_head, batch=batch_events, cores=cores,
+        releases=backfill not in (Backfilling.NONE, Backfilling.GREEDY),
+    )  # fmt: skip
+    waiting = make_heap(jobs if backfill in HEAD_ALONE else 0)
+    queue = RankedQueue(rank, place, candidate, waiting, make_queue_tree(jobs if backfill != Backfilling.NONE else 0))
+    plan = Plan(make_profile(jobs + 2), make_heap(jobs)) if backfill == Backfilling.CONSERVATIVE else None
+    return Replay(made, queue, None, plan)
 
 
-def advance(state: CountedReplay, instants: int) -> tuple[CountedReplay, bool]:
-    """Simulates at most a number of instants, fewer if space is added; returns the state and whether it is final."""
-    told = counted_replay.replay(state, instants)
-    if told == counted_replay.FULL:
-        first, last = (np.concatenate([each, each]) for each in (state.first, state.last))
-        state = state._replace(first=first, last=last)
-    return state, told == counted_replay.OVER
+def make_checks(rules: StockRules, cores: int) -> learned.Checks | None:
+    """Returns the checks of a replay under a network, None for another order."""
+    if rules.order.network is None:
+        return None
+    networks = learned.read_networks(rules.order.network)
+    return learned.Checks(networks, cores, NUMBERS[rules.backfill], rules.commit_head)
 
 
-State = TypeVar("State", CountedReplay, NodeReplay, ScoredReplay)
+def advance(replay: Replay, checks: learned.Checks | None, instants: int) -> bool:
+    """Simulates at most a number of instants, fewer if the past is checked; True at the end."""
+    told = machine.advance(replay, instants)
+    if told == machine.CHECK:
+        assert checks is not None
+        checks.check(replay)
+    return bool(told == machine.OVER)
+
+
+State = TypeVar("State", Replay, NodeReplay)
 
 
 class CompiledReplay(ABC, Generic[State]):
@@ -175,9 +186,9 @@ class CompiledReplay(ABC, Generic[State]):
         return self._make_state()
 
     @property
+    @abstractmethod
     def now(self) -> float:
         """Time of the last instant in seconds."""
-        return float(self._state.dates[NOW])
 
     @abstractmethod
     def _advance(self, instants: int) -> bool:
@@ -247,7 +258,7 @@ class CompiledReplay(ABC, Generic[State]):
         return final
 
 
-class CompiledCores(CompiledReplay[CountedReplay]):
+class CompiledCores(CompiledReplay[Replay]):
     """A replay on interchangeable cores.
 
     Args:
@@ -256,6 +267,7 @@ class CompiledCores(CompiledReplay[CountedReplay]):
         ranked: (C,) cores by ascending preference.
         infeasible: Jobs that are rejected.
         make_state: Makes the replay before its first event.
+        checks: The checks of its past, which networks ask for.
     """
 
     engine: ClassVar[Mapping[str, str]] = {"cores": "OrderedCores", "mode": "compiled", "executor": "none"}
@@ -266,20 +278,39 @@ class CompiledCores(CompiledReplay[CountedReplay]):
         workload: Workload,
         ranked: NDArray[np.int32],
         infeasible: Ints,
-        make_state: Callable[[], CountedReplay],
+        make_state: Callable[[], Replay],
+        checks: learned.Checks | None,
     ) -> None:
         super().__init__(platform, workload, infeasible, make_state)
-        self._ranked = ranked
+        self._ranked, self._checks = ranked, checks
+
+    @property
+    def now(self) -> float:
+        """See :class:`CompiledReplay`."""
+        return float(self._state.machine.clock[0].now)
 
     def _advance(self, instants: int) -> bool:
-        self._state, over = advance(self._state, instants)
-        return over
+        return advance(self._state, self._checks, instants)
 
     def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        return self._state.starting_time, self._state.finish_time, self._state.killed
+        state = self._state.machine
+        return state.starting_time, state.finish_time, state.killed
+
+    def _begin(self, held: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> tuple[FreeRanges, int]:
+        """Returns the idle ranks before the first event and the number of running jobs, whose ranges it fills in.
+
+        See :func:`hdsim.kernels.free_ranges.placements` for the arguments.
+        """
+        return make_free_ranges(len(self._ranked)), 0
 
     def _held(self) -> tuple[Ints, IntervalSets]:
-        state, starts = self._state, int(self._state.numbers[counted_replay.STARTED])
-        ranges = slice(state.held[starts])
-        held = core_sets(self._ranked, np.diff(state.held[: starts + 1]), state.first[ranges], state.last[ranges])
-        return state.started[:starts], held
+        state, jobs = self._state.machine, len(self._workload)
+        number, started, held = np.empty(jobs, np.int64), np.empty(jobs, np.int64), np.zeros(jobs + 1, np.int64)
+        log, space, starts = state.log[: state.clock[0].events], 2 * jobs + len(self._ranked), -1
+        while starts < 0:
+            first, last = np.empty((2, space), np.int32)
+            idle, running = self._begin(held, first, last)
+            starts = placements(log, state.jobs.size, idle, running, number, started, held, first, last)
+            space *= 2
+        ranges, counts = slice(held[starts]), np.diff(held[: starts + 1])
+        return started[:starts], core_sets(self._ranked, counts, first[ranges], last[ranges])

@@ -204,6 +204,11 @@ class CompiledNodes(CompiledReplay[NodeReplay]):
         super().__init__(platform, workload, infeasible, make_state)
         self._contention = contention
 
+    @property
+    def now(self) -> float:
+        """See :class:`CompiledReplay`."""
+        return float(self._state.dates[node_replay.NOW])
+
     def _advance(self, instants: int) -> bool:
         state = self._state
         told = node_replay.replay(state, instants)

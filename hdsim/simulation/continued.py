@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.kernels import counted_replay, node_replay
+from hdsim.kernels import node_replay
+from hdsim.kernels.free_ranges import FreeRanges, make_free_ranges
 from hdsim.kernels.heap import make_heap
 from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import add_release
+from hdsim.scheduling.agent import stock_rules
 from hdsim.simulation.compiled import CompiledCores, CompiledReplay, compiled_cores
 from hdsim.simulation.compiled_nodes import CompiledNodes, compiled_nodes
 from hdsim.util.arrays import sorted_within
@@ -21,7 +23,7 @@ from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.kernels.counted_replay import CountedReplay
+    from hdsim.kernels.machine import Replay
     from hdsim.simulation.engine import Engine, Rest
     from hdsim.simulation.setup import Setup
     from hdsim.util.arrays import Floats, Ints
@@ -40,7 +42,9 @@ def continued_replay(
         kill_at_walltime: See :class:`hdsim.simulation.simulation.Simulation`.
         batch_events: See there.
     """
-    cluster, rest, held = env.cluster, env.rest(), env.cluster.allocations
+    cluster, rest, held, rules = env.cluster, env.rest(), env.cluster.allocations, stock_rules(setup.agent)
+    if rules is None or not rules.static:
+        return None
     changed = held.closed or held.begin or held.restarts or cluster.requests.open_ended
     if rest is None or changed or not batch_events or not cluster.has_core_ids:
         return None
@@ -113,39 +117,41 @@ class ContinuedCores(Continued, CompiledCores):
     """The rest of a replay on interchangeable cores."""
 
     @cached_property
-    def _state(self) -> CountedReplay:
+    def _state(self) -> Replay:
         fresh, cluster, rest, running = self._make_state(), self._cluster, self._rest, self._running
-        rank_of_core = np.zeros(self._platform.n_cores, np.int32)
-        rank_of_core[self._ranked] = np.arange(len(self._ranked))
         queued, arriving = self._arriving()
-        state: CountedReplay = fresh._replace(arriving=arriving, runtime=np.array(rest.runtimes, np.float64))
-        state.submission[queued] = cluster.now
-        state.numbers[counted_replay.STARTED], state.dates[counted_replay.NOW] = len(running), cluster.now
+        jobs = fresh.machine.jobs._replace(runtime=np.array(rest.runtimes, np.float64))
+        state = fresh.machine._replace(arriving=arriving, jobs=jobs)
+        jobs.arrival[queued] = cluster.now
         state.starting_time[running] = np.array(cluster.starting_time)[running]
-        state.started[: len(running)] = running
-        state.killed[rest.killed] = True
-        cores, sizes = self._cores(running)
-        ranks = rank_of_core[cores]
-        # Ranges of each job, the highest first.
-        top = np.int32(len(self._ranked) - 1)
-        held = IntervalSets.of(sorted_within(top - ranks, sizes), sizes)
-        state.held[1 : len(running) + 1] = np.cumsum(held.counts)
-        state.first[: len(held.first)], state.last[: len(held.first)] = top - held.last, top - held.first
-        busy = np.zeros(len(self._ranked), bool)
-        busy[ranks] = True
-        idle = np.flatnonzero(~busy).astype(np.int32)
-        ranges = IntervalSets.of(idle, np.array([len(idle)]))
-        state.idle.length[:] = len(ranges.first), len(idle)
-        state.idle.first[: len(ranges.first)], state.idle.last[: len(ranges.first)] = ranges.first, ranges.last
+        state.log[: len(running)], state.killed[rest.killed] = running, True
+        clock, ends = state.clock[0], state.ends
+        clock.now, clock.events, clock.idle = cluster.now, len(running), cluster.n_idle
         dates = np.array([rest.dates[job] for job in running], np.float64)
         order = np.lexsort((np.arange(len(running)), dates))
-        state.ends.key[: len(running)], state.ends.item[: len(running)] = dates[order], order
-        state.ends.length[0] = len(running)
+        ends.key[: len(running)], ends.item[: len(running)] = dates[order], order
+        ends.length[0] = len(running)
         if len(state.releases.end):
             for job in running:
-                end = state.starting_time[job] + state.requested[job]
-                add_release(state.releases, float(end), job, float(state.size[job]))
-        return state
+                end = state.starting_time[job] + jobs.requested[job]
+                add_release(state.releases, float(end), job, float(jobs.size[job]))
+        return cast("Replay", fresh._replace(machine=state))
+
+    def _begin(self, held: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> tuple[FreeRanges, int]:
+        top, rank_of_core = np.int32(len(self._ranked) - 1), np.zeros(self._platform.n_cores, np.int32)
+        rank_of_core[self._ranked] = np.arange(len(self._ranked))
+        cores, sizes = self._cores(self._running)
+        ranks, busy = rank_of_core[cores], np.zeros(len(self._ranked), bool)
+        # Ranges of each job, the highest first.
+        sets = IntervalSets.of(sorted_within(top - ranks, sizes), sizes)
+        held[1 : len(sizes) + 1] = np.cumsum(sets.counts)
+        first[: len(sets.first)], last[: len(sets.first)] = top - sets.last, top - sets.first
+        busy[ranks] = True
+        left = np.flatnonzero(~busy).astype(np.int32)
+        idle, ranges = make_free_ranges(len(self._ranked)), IntervalSets.of(left, np.array([len(left)]))
+        idle.length[:] = len(ranges.first), len(left)
+        idle.first[: len(ranges.first)], idle.last[: len(ranges.first)] = ranges.first, ranges.last
+        return idle, len(sizes)
 
 
 class ContinuedNodes(Continued, CompiledNodes):

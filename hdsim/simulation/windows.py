@@ -7,23 +7,19 @@ of the window count. On interchangeable cores the state is part of a compiled re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
-from hdsim.kernels.counted_replay import ARRIVED, BATCH, CountedReplay
 from hdsim.kernels.like_jobs import note_ends
-from hdsim.kernels.scored_replay import ScoredReplay
 from hdsim.platform.model import Platform
 from hdsim.results.metrics import bounded_slowdown, slowdown, statistics
 from hdsim.scheduling.agent import Agent, StockRules, make_agent, stock_rules
-from hdsim.simulation.compiled import advance, interchangeable_cores, make_replay
-from hdsim.simulation.compiled_learned import advance as advance_learned
-from hdsim.simulation.compiled_learned import is_compiled, make_checks, make_learned
+from hdsim.simulation.compiled import advance, has_kernel, interchangeable_cores, make_checks, make_replay
 from hdsim.simulation.setup import Model
 from hdsim.simulation.simulation import Simulation, simulate
 
@@ -118,7 +114,7 @@ class Window:
         rules = None if models else stock_rules(agent)
         if (
             rules is not None
-            and (rules.static or is_compiled(rules))
+            and has_kernel(rules)
             and (ranked := interchangeable_cores(platform, workload, agent.core_policy)) is not None
         ):
             start, finish = self._replay(rules, len(ranked), batch_events)
@@ -138,29 +134,22 @@ class Window:
 
     def _replay(self, rules: StockRules, cores: int, batch_events: bool) -> tuple[Floats, Floats]:
         """Replays in compiled code; returns (J,) start and finish of all jobs, NaN for some of the warm-up."""
-        workload, nothing = self.workload, np.zeros(0, np.int64)
-        (arriving, release), over = self.arrivals, False
-        state: CountedReplay | ScoredReplay
-        if rules.static:
-            state = make_replay(workload, rules, cores, nothing, batch_events=batch_events)
-            state = state._replace(arriving=arriving, submission=release.copy())
-            simulate_some: Callable[..., tuple[Any, bool]] = advance
-        else:
-            state = make_learned(workload, rules, cores, nothing, batch_events=batch_events)
-            state = state._replace(arriving=arriving, arrival=release)
+        (arriving, release), nothing = self.arrivals, np.zeros(0, np.int64)
+        replay = make_replay(self.workload, rules, cores, nothing, batch_events=batch_events)
+        replay, checks = replay.with_arrivals(arriving, release.copy()), make_checks(rules, cores)
+        state = replay.machine
+        if replay.scored is not None:
             # The network is checked on the jobs that have ended, too.
             ended, *dates = self.ended
             state.starting_time[ended], state.finish_time[ended] = dates
-            note_ends(state.latest, state.kind, ended, *dates)
-            simulate_some = partial(advance_learned, make_checks(rules, cores))
+            note_ends(replay.scored.latest, replay.scored.kind, ended, *dates)
         if self.warmup:
             # The jobs that wait when the agent takes over are in one scheduling pass.
-            state.rules[BATCH] = True
-            while release[arriving[state.numbers[ARRIVED]]] <= self.begin:
-                state, _ = simulate_some(state, 1)
-            state.rules[BATCH] = batch_events
-        while not over:
-            state, over = simulate_some(state, 4 * len(workload))
+            batched = replay.under(batch=True)
+            while release[arriving[state.clock[0].arrived]] <= self.begin:
+                advance(batched, checks, 1)
+        while not advance(replay, checks, 4 * len(self.workload)):
+            pass
         return state.starting_time, state.finish_time
 
     @cached_property

@@ -1,0 +1,344 @@
+"""The machine: the whole replay of a stock agent on interchangeable cores without contention.
+
+Instants, passes and their order are those of the engine. One function moves the clock, one starts a job and one serves
+the queue; what the queue is, and whether there is a plan, are arguments, of which those that are None cost nothing.
+Cores have no ids here: :func:`hdsim.kernels.free_ranges.placements` gives them out by the log.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.heap import pop, push
+from hdsim.kernels.like_jobs import note_end
+from hdsim.kernels.machine_state import Floats, Ints, Machine
+from hdsim.kernels.profiles import (
+    add_release,
+    head_reservation,
+    is_overdue,
+    just_before,
+    longest_before,
+    remove_release,
+)
+from hdsim.kernels.ranked_queue import (
+    Plan,
+    RankedQueue,
+    enter_ranked,
+    first_ranked,
+    leave_ranked,
+    next_planned,
+    next_ranked,
+    renew_plan,
+)
+from hdsim.kernels.rules import HEAD_ALONE, Backfilling
+from hdsim.kernels.scored_queue import (
+    ScoredQueue,
+    enter_scored,
+    first_scored,
+    is_check_due,
+    is_pass_due,
+    leave_scored,
+    next_scored,
+    renew_scores,
+)
+from hdsim.kernels.short_queue import ShortQueue, enter_short, first_short, insert_end, leave_short, next_short
+from hdsim.kernels.walltime import reaches_walltime
+
+#: Results of `advance`: the instants are used up, the replay is at its end, or its past is to be checked before another
+#: instant.
+PAUSED, OVER, CHECK = range(3)
+
+
+class Replay(NamedTuple):
+    """A replay; one of the queues is there.
+
+    Attributes:
+        machine: The state but for the queue.
+        ranked: Queued jobs in static orders.
+        scored: Queued jobs that networks score.
+        plan: The plan of conservative backfilling, which is for static orders.
+    """
+
+    machine: Machine
+    ranked: RankedQueue | None
+    scored: ScoredQueue | None
+    plan: Plan | None
+
+    def under(self, **rules: Any) -> Replay:
+        """Returns the replay under other rules, see :class:`hdsim.kernels.machine_state.Rules`; the state is shared."""
+        return self._replace(machine=self.machine._replace(rules=self.machine.rules._replace(**rules)))
+
+    def with_arrivals(self, arriving: Ints, dates: Floats) -> Replay:
+        """Returns the replay with (A,) jobs in order of their arrival, and (J,) other dates of arrivals in seconds."""
+        jobs = self.machine.jobs._replace(arrival=dates)
+        return self._replace(machine=self.machine._replace(arriving=arriving, jobs=jobs))
+
+
+@lean_kernel
+def advance(replay: Replay, instants: int) -> int:
+    """Simulates at most a number of instants; returns one of the results above."""
+    machine, ranked, scored, plan = replay
+    for _ in range(instants):
+        told = next_instant(machine, ranked, scored, None, plan)
+        if told != PAUSED:
+            return told
+        schedule(machine, ranked, scored, None, plan)
+    return PAUSED
+
+
+@part_of_kernel
+def next_instant(
+    machine: Machine,
+    ranked: RankedQueue | None,
+    scored: ScoredQueue | None,
+    short: ShortQueue | None,
+    plan: Plan | None,
+) -> int:
+    """Moves the clock to the next event and carries out the events of a pass, unless another result is returned."""
+    clock, rules, arriving, dates = machine.clock[0], machine.rules, machine.arriving, machine.jobs.arrival
+    batch, arrived = rules.batch, clock.arrived
+    arrival = dates[arriving[arrived]] if arrived < len(arriving) else math.inf
+    now = min(arrival, first_end(machine, short))
+    if now == math.inf:
+        return OVER
+    if scored is not None and is_check_due(machine, scored, now, arrival):
+        return CHECK
+    if short is not None:
+        # Jobs that have been tried can start only after an end, or before another head.
+        short.state[0].untried = len(short.line)
+    clock.now = now
+    while first_end(machine, short) == now and (batch or rules.ends_first or arrival > now):
+        end_first(machine, scored, short, plan)
+        if not batch:
+            arrival = math.inf
+            break
+    while arrival == now:
+        job = arriving[arrived]
+        if ranked is not None:
+            enter_ranked(machine, ranked, job)
+        if scored is not None:
+            enter_scored(machine, scored, job)
+        if short is not None:
+            enter_short(machine, short, job)
+        clock.queued += 1
+        arrived += 1
+        arrival = dates[arriving[arrived]] if batch and arrived < len(arriving) else math.inf
+    clock.arrived = arrived
+    return PAUSED
+
+
+@part_of_kernel
+def first_end(machine: Machine, short: ShortQueue | None) -> float:
+    """Returns the date of the first end of a running job, infinite if there is none."""
+    count = machine.ends.length[0]
+    if not count:
+        return math.inf
+    if short is not None:
+        return machine.ends.key[count - 1]
+    return machine.ends.key[0]
+
+
+@part_of_kernel
+def note_start(machine: Machine, short: ShortQueue | None, job: int, end: float) -> None:
+    """Notes the end of a job that starts, in seconds; a play-out has no log, and no use for ends to be known later."""
+    if short is not None:
+        machine.finish_time[job] = end
+        insert_end(machine.ends, end, job)
+    else:
+        clock = machine.clock[0]
+        push(machine.ends, end, clock.events)
+        machine.log[clock.events] = job
+        clock.events += 1
+
+
+@part_of_kernel
+def take_ended(machine: Machine, short: ShortQueue | None) -> int:
+    """Removes the first end of a running job and returns the job."""
+    if short is not None:
+        machine.ends.length[0] -= 1
+        return machine.ends.item[machine.ends.length[0]]
+    clock, job = machine.clock[0], machine.log[pop(machine.ends)]
+    machine.log[clock.events] = ~job
+    clock.events += 1
+    machine.finish_time[job] = clock.now
+    return job
+
+
+@part_of_kernel
+def end_first(machine: Machine, scored: ScoredQueue | None, short: ShortQueue | None, plan: Plan | None) -> None:
+    """Ends the running job whose end is the first."""
+    clock, jobs = machine.clock[0], machine.jobs
+    job = take_ended(machine, short)
+    now, begin = clock.now, machine.starting_time[job]
+    clock.idle += jobs.size[job]
+    if len(machine.releases.end):
+        remove_release(machine.releases, begin + jobs.requested[job], job)
+    if machine.rules.backfill == Backfilling.EASY:
+        clock.reserved = -1
+    # A job of zero duration ends before its expected end, which is just after its start.
+    if plan is not None and (begin + jobs.requested[job] != now or begin == now):
+        clock.planned = -1
+    if scored is not None:
+        note_end(scored.latest, scored.kind, job, begin, now)
+    if short is not None:
+        short.state[0].untried = 0
+
+
+@part_of_kernel
+def start(
+    machine: Machine,
+    ranked: RankedQueue | None,
+    scored: ScoredQueue | None,
+    short: ShortQueue | None,
+    job: int,
+    serving: bool,
+) -> None:
+    """Starts a queued job, as a head or not, for which there are idle cores."""
+    clock, jobs = machine.clock[0], machine.jobs
+    now, size = clock.now, jobs.size[job]
+    clock.queued -= 1
+    clock.idle -= size
+    machine.starting_time[job] = now
+    end = now + jobs.runtime[job]
+    if len(jobs.walltime):
+        limit = now + jobs.walltime[job]
+        if reaches_walltime(end, limit, jobs.ends_in_delay[job]):
+            end, machine.killed[job] = limit, True
+    note_start(machine, short, job, end)
+    if len(machine.releases.end):
+        add_release(machine.releases, now + jobs.requested[job], job, float(size))
+    if ranked is not None:
+        leave_ranked(machine, ranked, job)
+    if scored is not None:
+        leave_scored(machine, scored, job, serving)
+    if short is not None:
+        leave_short(machine, short, job)
+
+
+@part_of_kernel
+def schedule(
+    machine: Machine,
+    ranked: RankedQueue | None,
+    scored: ScoredQueue | None,
+    short: ShortQueue | None,
+    plan: Plan | None,
+) -> None:
+    """Carries out a scheduling pass if it may change anything."""
+    clock, rules = machine.clock[0], machine.rules
+    if scored is not None:
+        if not is_pass_due(machine, scored):
+            return
+    elif not clock.queued or not (clock.idle or rules.commit):
+        return
+    if plan is not None:
+        overdue = is_overdue(machine.releases, clock.now)
+        renew_plan(machine, plan, overdue)
+        serve(machine, ranked, scored, short, plan)
+        if overdue:
+            clock.planned = -1
+    else:
+        serve(machine, ranked, scored, short, plan)
+
+
+@part_of_kernel
+def serve(
+    machine: Machine,
+    ranked: RankedQueue | None,
+    scored: ScoredQueue | None,
+    short: ShortQueue | None,
+    plan: Plan | None,
+) -> None:
+    """Starts jobs one by one until none can: heads up to one that does not fit, then others beside its reservation."""
+    clock, rules, size = machine.clock[0], machine.rules, machine.jobs.size
+    backfill, serving, place = rules.backfill, rules.backfill in HEAD_ALONE, 0
+    while clock.queued:
+        if scored is not None:
+            renew_scores(machine, scored)
+        if serving:
+            job = clock.head
+            if job < 0:
+                if ranked is not None:
+                    job = first_ranked(machine, ranked)
+                if scored is not None:
+                    job = first_scored(machine, scored)
+                if short is not None:
+                    job = first_short(machine, short)
+            if size[job] > clock.idle:
+                if rules.commit:
+                    clock.head = job
+                if backfill == Backfilling.NONE or (backfill == Backfilling.EASY and none_fits(machine, ranked, short)):
+                    break
+                serving = False
+                renewed = reserve_cores(machine, job)
+                if short is not None:
+                    if renewed:
+                        short.state[0].untried = 0
+                    place = short.state[0].untried
+                    if backfill != Backfilling.RLSCHEDULER:
+                        place = max(place, short.state[0].first)
+                continue
+            clock.head = -1
+            if backfill == Backfilling.EASY:
+                clock.reserved = -1
+            if short is not None:
+                short.state[0].at, short.state[0].early_at = short.state[0].first, 0
+        elif not clock.idle:
+            break
+        else:
+            job = -1
+            if plan is not None:
+                if ranked is not None:
+                    job = next_planned(machine, ranked, plan)
+            elif ranked is not None:
+                place = next_ranked(machine, ranked, place)
+                if place >= 0:
+                    job = ranked.candidate[place]
+                    place += 1
+            if scored is not None:
+                job = next_scored(machine, scored)
+            if short is not None:
+                place = next_short(machine, short, place)
+                if place >= 0:
+                    if backfill == Backfilling.RLSCHEDULER:
+                        job = short.early[place]
+                    else:
+                        job = short.line[place]
+                        place += 1
+            if job < 0:
+                break
+            if clock.now + machine.jobs.requested[job] > clock.shadow:
+                clock.extra -= size[job]
+        start(machine, ranked, scored, short, job, serving)
+
+
+@part_of_kernel
+def none_fits(machine: Machine, ranked: RankedQueue | None, short: ShortQueue | None) -> bool:
+    """Returns whether it is known at once that no queued job has enough idle cores."""
+    if ranked is not None:
+        return ranked.tree.size[1] > machine.clock[0].idle
+    if short is not None:
+        return machine.clock[0].idle == 0
+    return False
+
+
+@part_of_kernel
+def reserve_cores(machine: Machine, head: int) -> bool:
+    """Sets what may start beside the reservation of a head that does not fit; returns whether it is a new one.
+
+    While no job ends and the head is the same, the reservation stays. With RLScheduler's rule it stays for each head,
+    other jobs end strictly before it, and there are no extra cores.
+    """
+    clock, easy = machine.clock[0], machine.rules.backfill == Backfilling.EASY
+    renewed = clock.reserved != head or (easy and is_overdue(machine.releases, clock.now))
+    if renewed:
+        clock.reserved = head
+        clock.shadow, clock.extra = head_reservation(
+            machine.releases, clock.now, float(clock.idle), float(machine.jobs.size[head])
+        )
+        if not easy:
+            clock.shadow, clock.extra = just_before(clock.shadow), 0.0
+    clock.longest = longest_before(clock.shadow, clock.now, 1.0) if easy else math.inf
+    clock.widest = clock.extra
+    return renewed

@@ -1,0 +1,121 @@
+"""Queued jobs in static orders, and the plan of conservative backfilling for them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from hdsim.kernels.compiling import part_of_kernel
+from hdsim.kernels.heap import Heap, pop, push
+from hdsim.kernels.machine_state import Ints, Machine
+from hdsim.kernels.profiles import Profile, forward, plan, reserve
+from hdsim.kernels.queue_tree import QueueTree, enter, leave, next_fitting
+from hdsim.kernels.rules import HEAD_ALONE, Backfilling
+
+
+class RankedQueue(NamedTuple):
+    """Queued jobs.
+
+    Attributes:
+        rank: (J,) place in the order of the queue.
+        place: (J,) place in the order of candidates.
+        candidate: (J,) job of each place in the order of candidates.
+        waiting: Queued jobs by rank, and some that backfilling has started.
+        tree: Queued jobs in the order of candidates, with backfilling.
+    """
+
+    rank: Ints
+    place: Ints
+    candidate: Ints
+    waiting: Heap
+    tree: QueueTree
+
+
+class Plan(NamedTuple):
+    """Conservative backfilling: every job has a reservation.
+
+    Attributes:
+        profile: Unreserved cores.
+        starts: Planned starts, with places in the order of candidates.
+    """
+
+    profile: Profile
+    starts: Heap
+
+
+@part_of_kernel
+def enter_ranked(machine: Machine, queue: RankedQueue, job: int) -> None:
+    """Adds a job that has arrived."""
+    backfill, place = machine.rules.backfill, queue.place[job]
+    if backfill in HEAD_ALONE:
+        push(queue.waiting, float(queue.rank[job]), job)
+    if backfill != Backfilling.NONE:
+        enter(queue.tree, place, float(machine.jobs.size[job]), machine.jobs.requested[job])
+    if place < machine.clock[0].planned:
+        machine.clock[0].planned = -1
+
+
+@part_of_kernel
+def leave_ranked(machine: Machine, queue: RankedQueue, job: int) -> None:
+    """Removes a job that starts."""
+    if machine.rules.backfill != Backfilling.NONE:
+        leave(queue.tree, queue.place[job])
+
+
+@part_of_kernel
+def first_ranked(machine: Machine, queue: RankedQueue) -> int:
+    """Returns the first of the queued jobs, of which there is one."""
+    while not math.isnan(machine.starting_time[queue.waiting.item[0]]):
+        pop(queue.waiting)
+    return queue.waiting.item[0]
+
+
+@part_of_kernel
+def next_ranked(machine: Machine, queue: RankedQueue, place: int) -> int:
+    """Returns the first place from one on of a candidate that may start beside the reservation, -1 for none."""
+    clock = machine.clock[0]
+    return next_fitting(
+        queue.tree, place, clock.now, float(clock.idle), clock.shadow, clock.longest, clock.widest, clock.extra
+    )
+
+
+@part_of_kernel
+def renew_plan(machine: Machine, plans: Plan, overdue: bool) -> None:
+    """Begins a new plan at a scheduling pass, or takes the present one forward."""
+    clock = machine.clock[0]
+    if clock.planned < 0 or overdue:
+        plan(plans.profile, machine.releases, clock.now, float(clock.idle))
+        clock.planned = plans.starts.length[0] = 0
+    else:
+        forward(plans.profile, clock.now)
+
+
+@part_of_kernel
+def next_planned(machine: Machine, queue: RankedQueue, plans: Plan) -> int:
+    """Returns the next job that starts now under conservative backfilling, -1 if there is none.
+
+    Jobs are planned in order up to the last one that could start now.
+    """
+    clock, jobs, profile, tree = machine.clock[0], machine.jobs, plans.profile, queue.tree
+    now = clock.now
+    if plans.starts.length[0] and plans.starts.key[0] <= now:
+        return queue.candidate[pop(plans.starts)]
+    possible = -1
+    while profile.free[0] > 0:
+        place = clock.planned
+        if possible < place or jobs.size[queue.candidate[possible]] > profile.free[0]:
+            full = 1
+            while full < profile.length[0] and profile.free[full] > 0:
+                full += 1
+            until = profile.times[full] if full < profile.length[0] else math.inf
+            possible = next_fitting(tree, place, now, profile.free[0], until, math.inf, 0.0, 0.0)
+            if possible < 0:
+                break
+        place = next_fitting(tree, place, now, float(machine.rules.cores), math.inf, math.inf, 0.0, 0.0)
+        job = queue.candidate[place]
+        start = reserve(profile, float(jobs.size[job]), jobs.requested[job])
+        clock.planned = place + 1
+        if start <= now:
+            return job
+        push(plans.starts, start, place)
+    return -1
