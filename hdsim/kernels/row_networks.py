@@ -70,12 +70,11 @@ class Group(NamedTuple):
 
 
 @reordering_kernel
-def pack_rows(observations: Tables, begin: int, first: Ints, counts: Ints, places: Ints, numbers: Numbers) -> int:
-    """Packs the rows with a number other than 0 behind earlier ones; see `Packed`.
+def pack_rows(observations: Tables, first: Ints, counts: Ints, places: Ints, numbers: Numbers) -> int:
+    """Packs the rows with a number other than 0; see `Packed`.
 
     Args:
         observations: (B, R, F) numbers.
-        begin: Rows before them.
         first: (B,) receives the first row of each observation.
         counts: (B,) receives the number of its rows.
         places: (P or more,) receives the index of each row in its observation.
@@ -83,9 +82,9 @@ def pack_rows(observations: Tables, begin: int, first: Ints, counts: Ints, place
             first.
 
     Returns:
-        The number of rows then.
+        The number of rows.
     """
-    end = begin
+    end = 0
     for b in range(len(observations)):
         first[b] = p = end
         for r in range(observations.shape[1]):
@@ -127,6 +126,7 @@ def forward(weights: Numbers, widths: Ints, rows: Packed, group: Group, scores: 
     while begin < len(rows.counts):
         count = load(rows, widths[0] // 2, begin, group)
         through(weights, widths, group, count)
+        sum_up(weights, widths, group, count)
         for j in range(count):
             low, first = group.starts[j], rows.first[begin + j]
             for k in range(rows.counts[begin + j]):
@@ -223,16 +223,15 @@ def load(rows: Packed, features: int, begin: int, group: Group) -> int:
 
 @reordering_part
 def through(weights: Numbers, widths: Ints, group: Group, count: int) -> None:
-    """Computes units, scores and totals of the rows of a number of observations.
+    """Computes the units of the rows of a number of observations.
 
     Args:
         weights: See `forward`.
         widths: See there.
-        group: The rows; receives the results.
+        group: The rows; receives the units.
         count: The observations.
     """
-    hidden, top, end = widths[-1], widths[:-1].sum(), group.starts[count]
-    for block in range(-(-end // BLOCK)):
+    for block in range(-(-group.starts[count] // BLOCK)):
         units, at, row = group.units[block], 0, 0
         for layer in range(len(widths) - 1):
             below, width = widths[layer], widths[layer + 1]
@@ -240,7 +239,14 @@ def through(weights: Numbers, widths: Ints, group: Group, count: int) -> None:
             product(weights, at, below, 1, width, below, RELU if layer else ANY, x, biases, y)
             at += (below + 1) * width
             row += below
-        scores = group.scores[block * BLOCK : (block + 1) * BLOCK]
+
+
+@reordering_part
+def sum_up(weights: Numbers, widths: Ints, group: Group, count: int) -> None:
+    """Computes scores and totals of the rows of a number of observations from their units; see `through`."""
+    hidden, top, at = widths[-1], widths[:-1].sum(), n_layer_weights(widths) - widths[-1] - 1
+    for block in range(-(-group.starts[count] // BLOCK)):
+        units, scores = group.units[block], group.scores[block * BLOCK : (block + 1) * BLOCK]
         product(weights, at, hidden, 1, 1, hidden, RELU, units[top * BLOCK :], weights[at + hidden :], scores)
     for j in range(count):
         for o in range(hidden):
@@ -250,8 +256,8 @@ def through(weights: Numbers, widths: Ints, group: Group, count: int) -> None:
             block, low = n // BLOCK, n % BLOCK
             size = min(BLOCK - low, end - n)
             for o in range(hidden):
-                at, total = (top + o) * BLOCK + low, np.float32(0.0)
-                y = group.units[block, at : at + size]
+                first, total = (top + o) * BLOCK + low, np.float32(0.0)
+                y = group.units[block, first : first + size]
                 for r in range(size):
                     total += max(y[r], RELU)
                 group.totals[o * BLOCK + j] += total
