@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from hdsim.kernels.row_networks import Packed
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
-from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, masked_log_softmax
-from hdsim.learning.training.row_networks import Rows
+from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, masked_log_softmax, numpy_actor_critic
+from hdsim.learning.training.row_networks import RowKernel, Rows, packed_rows
 
 
 @dataclass(eq=False, kw_only=True)
@@ -71,7 +72,9 @@ class PPOAgent(SoftmaxAgent):
         self.network = self.networks(shapes).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5, fused=True)
         self.rollout: dict[str, Any] = {}
-        self.rows: list[Rows] = []  # of the observations of the rollout, if the network takes rows
+        self.rows: list[Packed] = []  # of the observations of the rollout, if compiled layers take them
+        takes_rows = isinstance(self.network.actor, RowKernel) and self.torch_device.type == "cpu"
+        self.of_rows = numpy_actor_critic(self.network) if takes_rows else None
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far
 
@@ -87,14 +90,16 @@ class PPOAgent(SoftmaxAgent):
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Draws from the policy, and stores the step for the update."""
-        seen = self.inputs(observations)
-        if isinstance(seen, Rows):
-            self.rows.append(seen)
-        with torch.no_grad():
-            logits, outputs = self.network(seen)
-            log_probs = masked_log_softmax(logits, self.tensors(masks)).cpu().numpy()
-        actions, values = draw(np.exp(log_probs, dtype=np.float64), self.rng), outputs.cpu().numpy()
-        chosen = np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0]
+        if self.of_rows is None:
+            logits, values = self._outputs(observations)
+        else:
+            self.rows.append(packed_rows(observations))
+            logits, values = self.of_rows(self.rows[-1], observations.shape[1])
+        logits = np.where(masks, logits, -np.inf)
+        logits -= logits.max(axis=1, keepdims=True)
+        shares = np.exp(logits, dtype=np.float64)
+        actions = draw(shares, self.rng)
+        chosen = logits[np.arange(len(actions)), actions] - np.log(shares.sum(axis=1)).astype(np.float32)
         step = {"observations": observations, "masks": masks, "actions": actions, "log_probs": chosen, "values": values}
         for name, column in step.items():
             self._put(name, column)
@@ -107,7 +112,7 @@ class PPOAgent(SoftmaxAgent):
         # The value of a truncated episode is added to its last reward.
         rewards = step.rewards.astype(np.float32)
         if step.truncated.any():
-            rewards = rewards + self.gamma * step.truncated * self._values(step.next_observations)
+            rewards = rewards + self.gamma * step.truncated * self._outputs(step.next_observations)[1]
         self._put("rewards", rewards)
         self._put("over", step.terminated | step.truncated)
         self.filled += 1
@@ -115,7 +120,7 @@ class PPOAgent(SoftmaxAgent):
         if self.filled < self.num_steps:
             return {}
         self.filled = 0
-        losses = self._update(*self._advantages(self._values(step.next_observations)))
+        losses = self._update(*self._advantages(self._outputs(step.next_observations)[1]))
         if self.anneal:
             self.optimizer.param_groups[0]["lr"] = self.learning_rate * max(0.0, 1 - self.steps / self.anneal)
         return losses
@@ -141,15 +146,16 @@ class PPOAgent(SoftmaxAgent):
         # A training that was resumed has to find the rows of its rollout again.
         kept, self.rows = self.rows, []
         whole = len(kept) == self.num_steps
-        observations = Rows.joined(kept) if whole else self.inputs(flat(self.rollout["observations"]))
+        seen = flat(self.rollout["observations"])
+        observations = Rows.joined(kept, seen.shape[1], self.torch_device) if whole else self.inputs(seen)
         sums: Counter[str] = Counter()
         updates = 0
         for _ in range(self.update_epochs):
             for chosen in np.array_split(self.rng.permutation(returns.size), min(self.num_minibatches, returns.size)):
                 # The order within a minibatch is of no importance, but memory is read faster in its own order.
                 rows = self.tensors(np.sort(chosen))
-                seen = map_arrays(lambda column, rows=rows: column[rows], observations)
-                losses = self._losses(seen, **{name: column.index_select(0, rows) for name, column in columns.items()})
+                some = map_arrays(lambda column, rows=rows: column[rows], observations)
+                losses = self._losses(some, **{name: column.index_select(0, rows) for name, column in columns.items()})
                 self.optimizer.zero_grad()
                 losses["loss"].backward()
                 nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
@@ -180,7 +186,7 @@ class PPOAgent(SoftmaxAgent):
         policy_loss = -torch.minimum(gain * ratio, gain * clipped).mean()
         value_loss = 0.5 * (values - returns).square().mean()
         with torch.set_grad_enabled(self.ent_coef > 0):
-            entropy = -(all_log_probs.exp() * all_log_probs).sum(dim=1).mean()
+            entropy = -(all_log_probs.softmax(dim=1) * all_log_probs).sum(dim=1).mean()
         return {
             "loss": policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy,
             "policy_loss": policy_loss,
@@ -190,9 +196,10 @@ class PPOAgent(SoftmaxAgent):
         }
 
     @torch.no_grad()
-    def _values(self, observations: Any) -> np.ndarray:
-        values: np.ndarray = self.network(self.inputs(observations))[1].cpu().numpy()
-        return values
+    def _outputs(self, observations: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(B, A) logits and (B,) values."""
+        logits, values = self.network(self.inputs(observations))
+        return logits.cpu().numpy(), values.cpu().numpy()
 
     def _put(self, name: str, values: Any) -> None:
         """Writes the values of E environments at this step into the rollout, (T, E, ...)."""

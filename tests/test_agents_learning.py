@@ -352,12 +352,34 @@ def test_compiled_layers_compute_again_what_another_call_has_overwritten() -> No
 def test_joined_rows_are_those_of_all_observations() -> None:
     import torch
 
-    from hdsim.learning.training.row_networks import RowKernel, Rows
+    from hdsim.learning.training.row_networks import RowKernel, Rows, packed_rows
 
     observations = torch.rand(12, 6, 3) * (torch.rand(12, 6, 1) < 0.5)
-    kernel, joined = RowKernel(3, (8, 4), 1, gain=1.0), Rows.joined([Rows.of(part) for part in observations.split(5)])
+    parts = [packed_rows(part.numpy()) for part in observations.split(5)]
+    kernel, joined = RowKernel(3, (8, 4), 1, gain=1.0), Rows.joined(parts, 6, observations.device)
     chosen = torch.tensor([11, 0, 6, 6])
     torch.testing.assert_close(kernel(joined[chosen]), kernel(observations[chosen]))
+
+
+@pytest.mark.parametrize("void", [0, 1])
+def test_policy_and_value_without_torch_are_those_of_the_network_and_follow_its_weights(void: int) -> None:
+    import torch
+
+    from hdsim.learning.agent import TensorShapes
+    from hdsim.learning.training.networks import ActorCritic, numpy_actor_critic
+    from hdsim.learning.training.row_networks import packed_rows
+
+    torch.manual_seed(1)
+    network = ActorCritic.of(TensorShapes((40, 3), 40 + void), (4,), (8, 4))
+    outputs = numpy_actor_critic(network)
+    for weights in network.parameters():
+        weights.data.copy_(torch.randn_like(weights))
+    observations = torch.rand(30, 40, 3) * (torch.rand(30, 40, 1) < torch.rand(30, 1, 1))
+    observations[5] = 0.0
+    with torch.no_grad():
+        expected = [each.numpy() for each in network(observations)]
+    for found, exact in zip(outputs(packed_rows(observations.numpy()), 40), expected, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("ent_coef", [0.0, 0.1])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hdsim.errors import ConfigError
+from hdsim.kernels.row_networks import Packed
 from hdsim.learning.agent import LearningAgent, Masks, Observations, TensorShapes, draw
 from hdsim.learning.training.perceptrons import mlp
 from hdsim.learning.training.row_networks import LOG_TINY, TINY, RowKernel, Rows
@@ -125,6 +126,27 @@ def _with_own_critic(network: ActorCritic, weights: dict[str, Tensor], prefix: s
         for name in [name for name in weights if name.startswith(f"{prefix}critic.")]:
             del weights[name]
         weights |= {f"{prefix}critic.{name}": kept for name, kept in network.critic.state_dict().items()}
+
+
+def numpy_actor_critic(
+    network: ActorCritic,
+) -> Callable[[Packed, int], tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """A NumPy function of policy and value with a kernel on the CPU, which shares the memory of the weights.
+
+    It takes the rows in use of B observations and R, and returns (B, A) logits and (B,) values.
+    """
+    kernel: Any = network.actor
+    parameters = [parameter.detach().numpy().ravel() for parameter in kernel.of_rows]
+    pooled, critic = _layers(kernel.pooled), _layers(network.critic)
+
+    def outputs(rows: Packed, size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        scores, totals = kernel.compiled.forward(np.concatenate(parameters), rows, size)
+        number = rows.counts[:, None].astype(np.float32)
+        summary = np.concatenate([totals / np.maximum(number, 1), np.log1p(number)], axis=1)
+        logits = np.concatenate([scores, _through(pooled, summary)], axis=1) if pooled else scores
+        return logits, _through(critic, summary)[:, 0]
+
+    return outputs
 
 
 def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:

@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from hdsim.errors import ConfigError
 from hdsim.kernels import row_networks
-from hdsim.kernels.row_networks import BLOCK, Group, Packed
+from hdsim.kernels.row_networks import BLOCK, Group, Packed, Tables
+from hdsim.kernels.rows import Numbers
 from hdsim.learning.training.perceptrons import mlp
 from hdsim.util.arrays import Ints
 
@@ -55,26 +57,17 @@ class Rows:
     @classmethod
     def of(cls, observations: Tensor) -> Rows:
         """Finds the rows in use of (B, R, F) observations."""
-        seen = observations.contiguous().cpu().numpy()
-        batch, size, features = seen.shape
-        # Memory that is never written takes none.
-        numbers, places = np.empty(seen.size, np.float32), np.empty(batch * size, np.int64)
-        first, counts = np.empty(batch, np.int64), np.empty(batch, np.int64)
-        total = row_networks.pack_rows(seen, first, counts, places, numbers)
-        inputs = np.empty((2, features * total), np.float32)
-        inputs[0] = numbers[: features * total]
-        np.log(inputs[0] + np.float32(TINY), out=inputs[1])
-        inputs[1] /= np.float32(-LOG_TINY)
-        packed = [torch.from_numpy(each).to(observations.device) for each in (inputs, places[:total], first, counts)]
-        return cls(packed[0], packed[1], packed[2], packed[3], size)
+        return cls.joined([packed_rows(observations.cpu().numpy())], observations.shape[1], observations.device)
 
     @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """The rows of several batches of observations, one after the other."""
-        inputs, places = torch.cat([part.inputs for part in parts], dim=1), torch.cat([part.places for part in parts])
-        begins = np.cumsum([0, *(len(part.places) for part in parts[:-1])]).tolist()
-        first = torch.cat([part.first + begin for part, begin in zip(parts, begins, strict=True)])
-        return cls(inputs, places, first, torch.cat([part.counts for part in parts]), parts[0].size)
+    def joined(cls, parts: Sequence[Packed], size: int, device: torch.device) -> Rows:
+        """The rows of several batches of observations of `size` rows, one after the other."""
+        begins = np.cumsum([0, *(len(part.places) for part in parts[:-1])])
+        first = np.concatenate([part.first + begin for part, begin in zip(parts, begins, strict=True)])
+        inputs = np.concatenate([part.inputs for part in parts], axis=1)
+        places, counts = (np.concatenate([part[at] for part in parts]) for at in (1, 3))
+        arrays = [torch.from_numpy(each).to(device) for each in (inputs, places, first, counts)]
+        return cls(arrays[0], arrays[1], arrays[2], arrays[3], size)
 
     def __getitem__(self, chosen: Tensor) -> Rows:
         """The rows of some of the observations, in their order."""
@@ -95,42 +88,81 @@ class Rows:
         return torch.cat([each[index] for each in self.inputs], dim=1), self.places[self.first[owners] + within], owners
 
 
-class _RowLayers(torch.autograd.Function):
-    """Linear layers with ReLU applied to every row, in compiled kernels on the CPU in single precision.
+def packed_rows(observations: NDArray[np.float32]) -> Packed:
+    """Finds the rows in use of (B, R, F) observations."""
+    batch, size, features = observations.shape
+    # Memory that is never written takes none.
+    numbers, places = np.empty(observations.size, np.float32), np.empty(batch * size, np.int64)
+    first, counts = np.empty(batch, np.int64), np.empty(batch, np.int64)
+    compiled: Any = row_networks.pack_rows
+    total = compiled(np.ascontiguousarray(observations), first, counts, places, numbers)
+    inputs = np.empty((2, features * total), np.float32)
+    inputs[0] = numbers[: features * total]
+    np.log(inputs[0] + np.float32(TINY), out=inputs[1])
+    inputs[1] /= np.float32(-LOG_TINY)
+    return Packed(inputs, places[:total], first, counts)
 
-    Arguments are the rows, widths of the inputs and of the layers, space for the units, and weights and biases of each
-    layer and of the score, a linear unit above the last layer. Only weights and biases have gradients.
+
+class CompiledLayers:
+    """Layers with ReLU applied to every row, and a linear unit above the last one that gives the score of the row.
+
+    Args:
+        widths: Inputs, and outputs of each layer.
+    """
+
+    def __init__(self, widths: Ints) -> None:
+        self._widths = widths
+        self._space: Group | None = None
+
+    def forward(self, weights: Numbers, rows: Packed, size: int) -> tuple[Tables, Tables]:
+        """Computes the (B, `size`) scores of the rows and the (B, H) sums of the last layer over those of each."""
+        batch = len(rows.counts)
+        scores, totals = np.zeros((batch, size), np.float32), np.zeros((batch, int(self._widths[-1])), np.float32)
+        compiled: Any = row_networks.forward
+        compiled(weights, self._widths, rows, self._space_for(size), scores, totals)
+        return scores, totals
+
+    def gradients(self, weights: Numbers, rows: Packed, of_scores: Tables, of_totals: Tables) -> Numbers:
+        """Computes the gradients of the weights from those of the scores and the sums."""
+        gradients = np.zeros_like(weights)
+        compiled: Any = row_networks.add_gradients
+        space = self._space_for(of_scores.shape[1])
+        compiled(weights, self._widths, rows, space, of_scores, of_totals, gradients)
+        return gradients
+
+    def _space_for(self, size: int) -> Group:
+        """Space for a group of observations of up to `size` rows; PyTorch's memory begins where a cache line does."""
+        if self._space is None or len(self._space.scores) < size:
+            blocks, units = max(_GROUP_ROWS, size + BLOCK - 1) // BLOCK, int(self._widths.sum())
+            shapes = (blocks, units * BLOCK), units * BLOCK, units, blocks * BLOCK, blocks * BLOCK
+            kept, slopes, zeros, scores, of_scores = (torch.zeros(shape).numpy() for shape in shapes)
+            self._space = Group(kept, slopes, zeros, np.zeros(BLOCK + 1, np.int64), scores, of_scores)
+        return self._space
+
+
+class _RowLayers(torch.autograd.Function):
+    """Compiled layers of rows, on the CPU in single precision.
+
+    Arguments are the layers, the rows, and weights and biases of each layer and of the score, which alone have
+    gradients.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Rows, widths: Ints, space: Group, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, layers: CompiledLayers, rows: Rows, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Computes the (B, R) scores of the rows and the (B, H) sums of the last layer over those of an observation."""
-        weights = torch.cat([parameter.flatten() for parameter in parameters])
-        batch = len(rows.counts)
-        scores, totals = weights.new_zeros(batch, rows.size), weights.new_zeros(batch, int(widths[-1]))
-        ctx.arguments = weights.numpy(), widths, rows.packed(), space
-        compiled: Any = row_networks.forward
-        compiled(*ctx.arguments, scores.numpy(), totals.numpy())
-        ctx.parameters = parameters
-        return scores, totals
+        weights, packed = torch.cat([parameter.flatten() for parameter in parameters]).numpy(), rows.packed()
+        ctx.parameters, ctx.layers, ctx.arguments = parameters, layers, (weights, packed)
+        scores, totals = layers.forward(weights, packed, rows.size)
+        return torch.from_numpy(scores), torch.from_numpy(totals)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *slopes: Tensor) -> Any:
         """Computes the gradients of weights and biases from those of the scores and the sums."""
-        gradients = np.zeros_like(ctx.arguments[0])
-        compiled: Any = row_networks.add_gradients
-        compiled(*ctx.arguments, *(slope.contiguous().numpy() for slope in slopes), gradients)
-        parts = torch.from_numpy(gradients).split([parameter.numel() for parameter in ctx.parameters])
-        return None, None, None, *(part.view_as(like) for part, like in zip(parts, ctx.parameters, strict=True))
-
-
-def _space(widths: Ints, rows: int) -> Group:
-    """Space for a group of observations of up to `rows` rows; PyTorch's memory begins where a cache line does."""
-    blocks, units, top = max(_GROUP_ROWS, rows + BLOCK - 1) // BLOCK, int(widths.sum()), int(widths[-1]) * BLOCK
-    shapes = (blocks, units * BLOCK), (units * BLOCK,), (units,), (blocks * BLOCK,), (blocks * BLOCK,), (top,), (top,)
-    space, slopes, zeros, *others = (torch.zeros(shape).numpy() for shape in shapes)
-    return Group(space, slopes, zeros, np.zeros(BLOCK + 1, np.int64), *others)
+        arrays = (slope.contiguous().numpy() for slope in slopes)
+        gradients = torch.from_numpy(ctx.layers.gradients(*ctx.arguments, *arrays))
+        parts = gradients.split([parameter.numel() for parameter in ctx.parameters])
+        return None, None, *(part.view_as(like) for part, like in zip(parts, ctx.parameters, strict=True))
 
 
 class RowKernel(nn.Module):
@@ -155,9 +187,9 @@ class RowKernel(nn.Module):
         self.embed = nn.Sequential(mlp([2 * features, *hidden], nn.ReLU, math.sqrt(2)), nn.ReLU())
         self.score = mlp([hidden[-1], 1], gain=gain)
         self.pooled = mlp([hidden[-1] + 1, hidden[0], actions], gain=gain) if actions else None
-        self._of_rows = (*self.embed.parameters(), *self.score.parameters())
+        self.of_rows = (*self.embed.parameters(), *self.score.parameters())
         self._widths = np.array([2 * features, *hidden])
-        self._space: tuple[int, Group] | None = None  # rows of an observation, at most, and the space
+        self.compiled = CompiledLayers(self._widths)
 
     def forward(self, observations: Tensor | Rows) -> Tensor:
         """(B, R, F) -> (B, R + actions)."""
@@ -173,9 +205,7 @@ class RowKernel(nn.Module):
 
     def compiled_layers(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """(B, R) scores of the rows, and (B, H) sums of the last layer, by compiled kernels."""
-        if self._space is None or self._space[0] < rows.size:
-            self._space = rows.size, _space(self._widths, rows.size)
-        found: tuple[Tensor, Tensor] = _RowLayers.apply(rows, self._widths, self._space[1], *self._of_rows)
+        found: tuple[Tensor, Tensor] = _RowLayers.apply(self.compiled, rows, *self.of_rows)
         return found
 
     def plain_layers(self, rows: Rows) -> tuple[Tensor, Tensor]:
