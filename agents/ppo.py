@@ -7,6 +7,7 @@ Anything else goes through a perceptron.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from hdsim.kernels.policy_loss import ENTROPY, POLICY, VALUE, Steps, Weighting, add_up_rewards, clipped_loss
+from hdsim.kernels.row_networks import Packed
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
-from hdsim.learning.training.compiled import CompiledPolicy
-from hdsim.learning.training.networks import ActorCritic, KeptRows, SoftmaxAgent, masked_log_softmax
+from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, masked_log_softmax, numpy_actor_critic
+from hdsim.learning.training.row_networks import RowKernel, Rows, packed_rows
 
 
 @dataclass(eq=False, kw_only=True)
@@ -69,11 +70,11 @@ class PPOAgent(SoftmaxAgent):
         """Creates policy (actor) and value (critic), Adam, and an empty rollout."""
         self.any_size = shapes.row_per_action
         self.network = self.networks(shapes).to(self.torch_device)
-        self.compiled = CompiledPolicy.of(self.network, shapes.actions)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate, eps=1e-5, fused=True)
         self.rollout: dict[str, Any] = {}
-        # Rows in use of the observations of the rollout.
-        self.rows: KeptRows | None = None
+        self.rows: list[Packed] = []  # of the observations of the rollout, if compiled layers take them
+        takes_rows = isinstance(self.network.actor, RowKernel) and self.torch_device.type == "cpu"
+        self.of_rows = numpy_actor_critic(self.network) if takes_rows else None
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far
 
@@ -89,15 +90,16 @@ class PPOAgent(SoftmaxAgent):
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Draws from the policy, and stores the step for the update."""
-        if self.compiled is not None:
-            seen = self._kept_rows(observations).put(self.filled * len(masks), observations)
-            actions, chosen, values = self.compiled.draw(seen, masks, self.rng.random(len(masks)))
+        if self.of_rows is None:
+            logits, values = self._outputs(observations)
         else:
-            with torch.no_grad():
-                logits, outputs = self.network(self.inputs(observations))
-            log_probs, values = masked_log_softmax(logits, self.tensors(masks)).cpu().numpy(), outputs.cpu().numpy()
-            actions = draw(np.exp(log_probs, dtype=np.float64), self.rng)
-            chosen = np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0]
+            self.rows.append(packed_rows(observations))
+            logits, values = self.of_rows(self.rows[-1], observations.shape[1])
+        logits = np.where(masks, logits, -np.inf)
+        logits -= logits.max(axis=1, keepdims=True)
+        shares = np.exp(logits, dtype=np.float64)
+        actions = draw(shares, self.rng)
+        chosen = logits[np.arange(len(actions)), actions] - np.log(shares.sum(axis=1)).astype(np.float32)
         step = {"observations": observations, "masks": masks, "actions": actions, "log_probs": chosen, "values": values}
         for name, column in step.items():
             self._put(name, column)
@@ -110,7 +112,7 @@ class PPOAgent(SoftmaxAgent):
         # The value of a truncated episode is added to its last reward.
         rewards = step.rewards.astype(np.float32)
         if step.truncated.any():
-            rewards = rewards + self.gamma * step.truncated * self._values(step.next_observations)
+            rewards = rewards + self.gamma * step.truncated * self._outputs(step.next_observations)[1]
         self._put("rewards", rewards)
         self._put("over", step.terminated | step.truncated)
         self.filled += 1
@@ -118,7 +120,7 @@ class PPOAgent(SoftmaxAgent):
         if self.filled < self.num_steps:
             return {}
         self.filled = 0
-        losses = self._update(*self._advantages(self._values(step.next_observations)))
+        losses = self._update(*self._advantages(self._outputs(step.next_observations)[1]))
         if self.anneal:
             self.optimizer.param_groups[0]["lr"] = self.learning_rate * max(0.0, 1 - self.steps / self.anneal)
         return losses
@@ -126,8 +128,12 @@ class PPOAgent(SoftmaxAgent):
     def _advantages(self, next_values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Generalised advantage estimates and returns, (T, E) each."""
         values, rewards = self.rollout["values"], self.rollout["rewards"]
-        advantages, decay = np.empty_like(rewards), np.array([self.gamma, self.gamma * self.gae_lambda], np.float32)
-        add_up_rewards(rewards, values, self.rollout["over"], next_values, decay, advantages)
+        goes_on, advantages = 1 - self.rollout["over"].astype(np.float32), np.empty_like(rewards)
+        estimate = np.zeros_like(next_values)
+        for t in reversed(range(self.num_steps)):
+            error = rewards[t] + self.gamma * goes_on[t] * next_values - values[t]
+            advantages[t] = estimate = error + self.gamma * self.gae_lambda * goes_on[t] * estimate
+            next_values = values[t]
         return advantages, advantages + values
 
     def _update(self, advantages: np.ndarray, returns: np.ndarray) -> dict[str, float]:
@@ -136,71 +142,64 @@ class PPOAgent(SoftmaxAgent):
             return map_arrays(lambda array: array.reshape(-1, *array.shape[2:]), arrays)
 
         taken = {name: self.rollout[name] for name in ("masks", "actions", "log_probs")}
-        columns = {name: flat(x) for name, x in (taken | {"advantages": advantages, "returns": returns}).items()}
-        observations = self.inputs(flat(self.rollout["observations"])) if self.rows is None else self.rows
-        size = returns.size
-        names = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
-        sums, updates = np.zeros(len(names)), 0
+        columns = self.tensors(flat(taken | {"advantages": advantages, "returns": returns}))
+        # A training that was resumed has to find the rows of its rollout again.
+        kept, self.rows = self.rows, []
+        whole = len(kept) == self.num_steps
+        seen = flat(self.rollout["observations"])
+        observations = Rows.joined(kept, seen.shape[1], self.torch_device) if whole else self.inputs(seen)
+        sums: Counter[str] = Counter()
+        updates = 0
         for _ in range(self.update_epochs):
-            for chosen in np.array_split(self.rng.permutation(size), min(self.num_minibatches, size)):
+            for chosen in np.array_split(self.rng.permutation(returns.size), min(self.num_minibatches, returns.size)):
                 # The order within a minibatch is of no importance, but memory is read faster in its own order.
-                chosen.sort()
-                rows = self.tensors(chosen) if self.rows is None else chosen
-                part = {name: column[chosen] for name, column in columns.items()}
-                advantage = part["advantages"]
-                part["advantages"] = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-                losses = np.zeros(len(names))
-                # Compiled kernels write gradients into memory of their own, which zero_grad would take away.
-                if self.compiled is None:
-                    self.optimizer.zero_grad()
-                for first in range(0, len(rows), self._part_size):
-                    cut = slice(first, first + self._part_size)
-                    seen = map_arrays(lambda column, some=rows[cut]: column[some], observations)
-                    losses += self._add_gradients(seen, Steps(*(column[cut] for column in part.values())), len(rows))
-                if self.compiled is None:
-                    nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
-                else:
-                    self.compiled.clip_gradients(self.max_grad_norm)
+                rows = self.tensors(np.sort(chosen))
+                some = map_arrays(lambda column, rows=rows: column[rows], observations)
+                losses = self._losses(some, **{name: column.index_select(0, rows) for name, column in columns.items()})
+                self.optimizer.zero_grad()
+                losses["loss"].backward()
+                nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
                 self.optimizer.step()
-                sums += losses
+                latest = {name: loss.item() for name, loss in losses.items()}
+                sums.update(latest)
                 updates += 1
-            if self.target_kl and losses[-1] > self.target_kl:
+            if self.target_kl and latest["approx_kl"] > self.target_kl:
                 break
-        return dict(zip(names, (sums / updates).tolist(), strict=True))
+        return {name: total / updates for name, total in sums.items()}
 
-    def _kept_rows(self, observations: np.ndarray) -> KeptRows:
-        """The rows in use of the rollout so far, which a training that was resumed has to find again."""
-        if self.rows is None:
-            self.rows = KeptRows((self.num_steps * len(observations), *observations.shape[1:]))
-            if self.filled:
-                earlier = self.rollout["observations"][: self.filled]
-                self.rows.put(0, earlier.reshape(-1, *earlier.shape[2:]))
-        return self.rows
-
-    @property
-    def _part_size(self) -> int:
-        """Steps whose gradients are computed together: few by PyTorch on a CPU, whose caches larger tensors leave."""
-        return 512 if self.compiled is None and self.torch_device.type == "cpu" else 2**30
-
-    def _add_gradients(self, observations: Any, steps: Steps, size: int) -> np.ndarray:
-        """Adds the gradients of a part of a minibatch of `size` steps; returns its terms of the losses."""
-        weighting = Weighting(float(self.clip_coef), float(self.ent_coef), float(self.vf_coef), size)
-        if self.compiled is not None:
-            terms = self.compiled.set_gradients(observations, steps, weighting)
-        else:
-            outputs = self.network(observations)
-            logits, values = (each.detach().cpu().numpy() for each in outputs)
-            slopes, terms = (np.zeros_like(logits), np.zeros_like(values)), np.zeros(4)
-            clipped_loss(logits, values, steps, weighting, *slopes, terms)
-            torch.autograd.backward(outputs, [torch.from_numpy(slope).to(self.torch_device) for slope in slopes])
-        weights = np.zeros(len(terms))
-        weights[[POLICY, VALUE, ENTROPY]] = 1.0, self.vf_coef, -self.ent_coef
-        return np.append(weights @ terms, terms)
+    def _losses(
+        self,
+        observations: Any,
+        masks: torch.Tensor,
+        actions: torch.Tensor,
+        log_probs: torch.Tensor,
+        advantages: torch.Tensor,
+        returns: torch.Tensor,
+    ) -> dict[str, torch.Tensor]:
+        """The loss of a minibatch of B steps, its terms, and the approximate KL divergence (Schulman's estimate)."""
+        logits, values = self.network(observations)
+        all_log_probs = masked_log_softmax(logits, masks)
+        log_ratio = all_log_probs.gather(1, actions[:, None]).squeeze(1) - log_probs
+        ratio = log_ratio.exp()
+        gain = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+        clipped = ratio.clamp(1 - self.clip_coef, 1 + self.clip_coef)
+        policy_loss = -torch.minimum(gain * ratio, gain * clipped).mean()
+        value_loss = 0.5 * (values - returns).square().mean()
+        with torch.set_grad_enabled(self.ent_coef > 0):
+            entropy = -(all_log_probs.softmax(dim=1) * all_log_probs).sum(dim=1).mean()
+        return {
+            "loss": policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": (ratio - 1 - log_ratio).mean(),
+        }
 
     @torch.no_grad()
-    def _values(self, observations: Any) -> np.ndarray:
-        values: np.ndarray = self.network(self.inputs(observations))[1].cpu().numpy()
-        return values
+    def _outputs(self, observations: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(B, A) logits and (B,) values."""
+        logits, values = self.network(self.inputs(observations))
+        return logits.cpu().numpy(), values.cpu().numpy()
 
     def _put(self, name: str, values: Any) -> None:
         """Writes the values of E environments at this step into the rollout, (T, E, ...)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import os
@@ -281,7 +282,7 @@ def test_a_network_without_torch_chooses_the_same(shape: tuple[int, ...], action
 def test_a_kernel_gives_a_minibatch_of_rows_in_use_what_it_gives_whole_observations(void: int) -> None:
     import torch
 
-    from hdsim.learning.training.networks import RowKernel, Rows
+    from hdsim.learning.training.row_networks import RowKernel, Rows
 
     observations = torch.rand(50, 12, 3)
     observations[torch.rand(50, 12) < 0.6] = 0.0
@@ -297,18 +298,18 @@ def test_a_kernel_gives_a_minibatch_of_rows_in_use_what_it_gives_whole_observati
 def test_plain_layers_take_observations_without_any_row() -> None:
     import torch
 
-    from hdsim.learning.training.networks import RowKernel, Rows
+    from hdsim.learning.training.row_networks import RowKernel, Rows
 
     kernel, empty = RowKernel(3, (8, 4), 1, gain=1.0), Rows.of(torch.zeros(2, 5, 3))
     torch.testing.assert_close(kernel.plain_layers(empty), (torch.zeros(2, 5), torch.zeros(2, 4)))
 
 
 @pytest.mark.parametrize("hidden", [(32, 16, 8), (5, 7), (9,)])
-def test_compiled_layers_and_their_gradients_are_those_of_pytorch(hidden: tuple[int, ...]) -> None:
+def test_compiled_layers_and_their_gradients_are_those_of_pytorch_in_double_precision(hidden: tuple[int, ...]) -> None:
     import torch
 
     from hdsim.kernels.row_networks import BLOCK
-    from hdsim.learning.training.networks import RowKernel, Rows
+    from hdsim.learning.training.row_networks import RowKernel, Rows
 
     torch.manual_seed(1)
     observations = torch.rand(60, 2 * BLOCK, 3)
@@ -320,60 +321,117 @@ def test_compiled_layers_and_their_gradients_are_those_of_pytorch(hidden: tuple[
     kernel = RowKernel(3, hidden, 1, gain=1.0)
     for weights in kernel.parameters():
         weights.data = torch.randn_like(weights) / 3
-    compiled = kernel(rows)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hdsim.learning.training.networks._Layers.apply", lambda *_: kernel.plain_layers(rows))
-        plain = kernel(rows)
-    torch.testing.assert_close(compiled, plain, rtol=1e-4, atol=1e-5)
-    slopes = torch.randn_like(plain)
-    gradients = [torch.autograd.grad(result, list(kernel.parameters()), slopes) for result in (compiled, plain)]
-    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-3)
+    reference = copy.deepcopy(kernel).double()
+    exact = reference.plain_layers(Rows(rows.inputs.double(), rows.places, rows.first, rows.counts, rows.size))
+    results = kernel.compiled_layers(rows)
+    torch.testing.assert_close(results, exact, rtol=1e-4, atol=1e-4, check_dtype=False)
+    slopes = [torch.randn_like(result) for result in results]
+    found, expected = (
+        torch.autograd.grad(outputs, [*network.embed.parameters(), *network.score.parameters()], given)
+        for outputs, network, given in (
+            (results, kernel, slopes),
+            (exact, reference, [slope.double() for slope in slopes]),
+        )
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3, check_dtype=False)
+
+
+def test_compiled_layers_compute_again_what_another_call_has_overwritten() -> None:
+    import torch
+
+    from hdsim.learning.training.row_networks import RowKernel
+
+    torch.manual_seed(1)
+    kernel, seen = RowKernel(3, (8, 4), 0, gain=1.0), torch.rand(20, 6, 3)
+    alone = torch.autograd.grad(kernel(seen).square().sum(), [*kernel.embed.parameters()])
+    result = kernel(seen)
+    kernel(torch.rand(20, 30, 3))
+    torch.testing.assert_close(torch.autograd.grad(result.square().sum(), [*kernel.embed.parameters()]), alone)
+
+
+def test_joined_rows_are_those_of_all_observations() -> None:
+    import torch
+
+    from hdsim.learning.training.row_networks import RowKernel, Rows, packed_rows
+
+    observations = torch.rand(12, 6, 3) * (torch.rand(12, 6, 1) < 0.5)
+    parts = [packed_rows(part.numpy()) for part in observations.split(5)]
+    kernel, joined = RowKernel(3, (8, 4), 1, gain=1.0), Rows.joined(parts, 6, observations.device)
+    chosen = torch.tensor([11, 0, 6, 6])
+    torch.testing.assert_close(kernel(joined[chosen]), kernel(observations[chosen]))
+
+
+@pytest.mark.parametrize("void", [0, 1])
+def test_policy_and_value_without_torch_are_those_of_the_network_and_follow_its_weights(void: int) -> None:
+    import torch
+
+    from hdsim.learning.agent import TensorShapes
+    from hdsim.learning.training.networks import ActorCritic, numpy_actor_critic
+    from hdsim.learning.training.row_networks import packed_rows
+
+    torch.manual_seed(1)
+    network = ActorCritic.of(TensorShapes((40, 3), 40 + void), (4,), (8, 4))
+    outputs = numpy_actor_critic(network)
+    for weights in network.parameters():
+        weights.data.copy_(torch.randn_like(weights))
+    observations = torch.rand(30, 40, 3) * (torch.rand(30, 40, 1) < torch.rand(30, 1, 1))
+    observations[5] = 0.0
+    with torch.no_grad():
+        expected = [each.numpy() for each in network(observations)]
+    for found, exact in zip(outputs(packed_rows(observations.numpy()), 40), expected, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("ent_coef", [0.0, 0.1])
-def test_the_compiled_loss_of_ppo_and_its_gradients_are_those_of_pytorch(ent_coef: float) -> None:
+def test_losses_of_ppo_are_those_of_the_paper(ent_coef: float) -> None:
     import torch
 
-    from hdsim.kernels.policy_loss import Steps, Weighting, clipped_loss
-    from hdsim.learning.training.networks import masked_log_softmax
+    from hdsim.agents.ppo import PPOAgent
 
     rng = np.random.default_rng(2)
     masks, actions = rng.random((200, 6)) < 0.6, rng.integers(6, size=200)
     masks[np.arange(200), actions] = True
-    logits, values = torch.randn(200, 6, requires_grad=True), torch.randn(200, requires_grad=True)
-    log_probs, advantages, returns = (rng.normal(size=200).astype(np.float32) for _ in range(3))
-    log_probs -= 1.5
-    terms, slopes = np.zeros(4), (np.zeros((200, 6), np.float32), np.zeros(200, np.float32))
-    steps, weighting = Steps(masks, actions, log_probs, advantages, returns), Weighting(0.2, ent_coef, 0.5, 300)
-    clipped_loss(logits.detach().numpy(), values.detach().numpy(), steps, weighting, *slopes, terms)
-    probs = masked_log_softmax(logits, torch.from_numpy(masks))
-    log_ratio = probs[torch.arange(200), torch.from_numpy(actions)] - torch.from_numpy(log_probs)
-    ratio, gain = log_ratio.exp(), torch.from_numpy(advantages)
-    assert ((ratio - 1).abs() > 0.2).any() and ((ratio - 1).abs() < 0.2).any()
-    policy = -torch.min(gain * ratio, gain * ratio.clamp(0.8, 1.2)).sum() / 300
-    value = 0.5 * (values - torch.from_numpy(returns)).square().sum() / 300
-    entropy = -(probs.exp() * probs).sum() / 300
-    (policy + 0.5 * value - ent_coef * entropy).backward()
-    expected = [term.item() for term in (policy, value, entropy, (ratio - 1 - log_ratio).sum() / 300)]
-    np.testing.assert_allclose(terms, expected, rtol=1e-5)
-    np.testing.assert_allclose(slopes[0], logits.grad, atol=1e-7)
-    np.testing.assert_allclose(slopes[1], values.grad, atol=1e-7)
+    logits, values = rng.normal(size=(200, 6)), rng.normal(size=200)
+    log_probs, advantages, returns = rng.normal(size=200) - 1.5, rng.normal(size=200), rng.normal(size=200)
+    policy = np.where(masks, np.exp(logits), 0)
+    policy /= policy.sum(axis=1, keepdims=True)
+    ratio = policy[np.arange(200), actions] / np.exp(log_probs)
+    assert (abs(ratio - 1) > 0.2).any() and (abs(ratio - 1) < 0.2).any()
+    gain = (advantages - advantages.mean()) / advantages.std()
+    terms = {
+        "policy_loss": -np.minimum(gain * ratio, gain * np.clip(ratio, 0.8, 1.2)).mean(),
+        "value_loss": ((values - returns) ** 2).mean() / 2,
+        "entropy": -(policy * np.log(np.where(masks, policy, 1))).sum() / 200,
+        "approx_kl": (ratio - 1 - np.log(ratio)).mean(),
+    }
+    expected = {"loss": terms["policy_loss"] + 0.5 * terms["value_loss"] - ent_coef * terms["entropy"], **terms}
+    agent, outputs = PPOAgent(ent_coef=ent_coef), [torch.tensor(each, requires_grad=True) for each in (logits, values)]
+    agent.network = lambda _: outputs
+    given = (torch.from_numpy(each) for each in (masks, actions, log_probs, advantages, returns))
+    losses = agent._losses(None, *given)
+    assert {name: loss.item() for name, loss in losses.items()} == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("size", [8, 12, 62])
-def test_probabilities_do_not_depend_on_where_arrays_lie(size: int) -> None:
-    from hdsim.kernels.policy_loss import softmax
-    from hdsim.kernels.row_networks import reordering_kernel
+def test_advantages_of_ppo_are_generalised_advantage_estimates() -> None:
+    from hdsim.agents.ppo import PPOAgent
 
-    @reordering_kernel
-    def normal(logits: np.ndarray, shares: np.ndarray) -> np.float32:
-        return softmax(logits, shares)
-
-    logits, found = np.random.default_rng(1).normal(size=size).astype(np.float32), set()
-    for gap in range(0, 200, 4):
-        space = np.concatenate([logits, np.zeros(gap + size, np.float32)])
-        found.add((normal(space[:size], space[size + gap :]), space[size + gap :].tobytes()))
-    assert len(found) == 1
+    rng = np.random.default_rng(1)
+    agent = PPOAgent(num_steps=5, gamma=0.9, gae_lambda=0.7)
+    over = rng.random((5, 3)) < 0.3
+    rewards, values, last = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 3), (5, 3), (3,)))
+    agent.rollout = {"rewards": rewards, "values": values, "over": over}
+    advantages, returns = agent._advantages(last)
+    after = np.vstack([values[1:], last])
+    for env in range(3):
+        for t in range(5):
+            total, factor = 0.0, 1.0
+            for k in range(t, 5):
+                total += factor * (rewards[k, env] + 0.9 * after[k, env] * (not over[k, env]) - values[k, env])
+                if over[k, env]:
+                    break
+                factor *= 0.9 * 0.7
+            assert advantages[t, env] == pytest.approx(total, rel=1e-4)
+    np.testing.assert_allclose(returns, advantages + values)
 
 
 def test_initial_weights_do_not_depend_on_the_number_of_threads() -> None:
@@ -395,54 +453,7 @@ def test_initial_weights_do_not_depend_on_the_number_of_threads() -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("void", "kernel"), [(0, (32, 16, 8)), (1, (9, 5))])
-def test_compiled_steps_of_ppo_are_those_of_pytorch(void: int, kernel: tuple[int, ...]) -> None:
-    import torch
-
-    from hdsim.kernels.policy_loss import Steps, Weighting, clipped_loss
-    from hdsim.learning.agent import TensorShapes
-    from hdsim.learning.training.compiled import CompiledPolicy
-    from hdsim.learning.training.networks import ActorCritic, Rows, masked_log_softmax
-
-    torch.manual_seed(3)
-    rng = np.random.default_rng(3)
-    batch, size = 300, 40
-    observations = torch.rand(batch, size, 3)
-    observations[torch.rand(batch, size) < torch.rand(batch, 1)] = 0.0
-    observations[:, 5] = 0.5
-    # Rows may be in use and illegal, or legal and all zeros; in the second half those in use are the legal ones.
-    masks = rng.random((batch, size + void)) < 0.7
-    masks[:, 5] = True
-    masks[batch // 2 :] = np.arange(size + void) < rng.integers(1, size + 1, batch // 2)[:, None]
-    observations[batch // 2 :] = torch.rand(batch // 2, size, 3) * torch.from_numpy(masks[batch // 2 :, :size, None])
-    rows = Rows.of(observations)
-    network = ActorCritic.of(TensorShapes((size, 3), size + void), (4,), kernel)
-    for weights in network.parameters():
-        weights.data = torch.randn_like(weights) / 3
-    compiled = CompiledPolicy.of(network, size + void)
-    assert compiled is not None
-    logits, values = network(rows)
-    log_probs = masked_log_softmax(logits, torch.from_numpy(masks)).detach().numpy()
-
-    chances = rng.random(batch)
-    actions, drawn, estimates = compiled.draw(rows.packed(), masks, chances)
-    cumulated = np.exp(log_probs.astype(float)).cumsum(axis=1)
-    np.testing.assert_array_equal(actions, (cumulated <= chances[:, None]).sum(axis=1))
-    np.testing.assert_allclose(drawn, log_probs[np.arange(batch), actions], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(estimates, values.detach(), rtol=1e-4, atol=1e-5)
-    assert masks[np.arange(batch), compiled.draw(rows.packed(), masks, np.full(batch, 1 - 2**-53))[0]].all()
-
-    steps = Steps(masks, actions, drawn + 0.1, *rng.normal(size=(2, batch)).astype(np.float32))
-    weighting, terms, slopes = Weighting(0.2, 0.1, 0.5, 400), np.zeros(4), (np.zeros_like(log_probs), np.zeros(batch))
-    clipped_loss(logits.detach().numpy(), values.detach().numpy(), steps, weighting, slopes[0], slopes[1], terms)
-    torch.autograd.backward([logits, values], [torch.from_numpy(each).float() for each in slopes])
-    expected = [weights.grad.clone() for weights in network.parameters()]
-    np.testing.assert_allclose(compiled.set_gradients(rows.packed(), steps, weighting), terms, rtol=1e-4)
-    found = [weights.grad for weights in network.parameters()]
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
-
-
-def test_each_update_of_ppo_by_compiled_kernels_changes_all_weights() -> None:
+def test_each_update_of_ppo_changes_all_weights() -> None:
     from hdsim.agents.ppo import PPOAgent
     from hdsim.decisions import DecisionProblem
     from hdsim.learning.agent import Transitions
@@ -450,7 +461,6 @@ def test_each_update_of_ppo_by_compiled_kernels_changes_all_weights() -> None:
     agent = PPOAgent(num_envs=2, num_steps=16, device="cpu")
     problem = DecisionProblem(action="job", observation="jobs", queue_size=6)
     agent.begin_training(problem, hdsim.Platform.homogeneous(2, 2), 3)
-    assert agent.compiled is not None
     rng = np.random.default_rng(3)
     for _ in range(2):
         before = [weights.detach().clone() for weights in agent.network.parameters()]

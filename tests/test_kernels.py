@@ -91,7 +91,7 @@ def test_kernels_run_without_a_cache(package: Path, variables: dict[str, str]) -
 GRADIENTS = """
 import hashlib
 import torch
-from hdsim.learning.training.networks import RowKernel
+from hdsim.learning.training.row_networks import RowKernel
 torch.manual_seed(1)
 network = RowKernel(19, (32, 16), 0, gain=1.0)
 network(torch.rand(100, 12, 19)).square().sum().backward()

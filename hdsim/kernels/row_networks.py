@@ -17,7 +17,7 @@ from hdsim.kernels.rows import Ints, Numbers
 
 Tables = NDArray[np.float32]
 
-#: Rows of a block, and the most observations of a group.
+#: Rows of a block.
 BLOCK = 256
 #: Lower limit of numbers that are read without ReLU.
 ANY = np.float32(-np.inf)
@@ -46,17 +46,15 @@ class Packed(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Space for up to BLOCK whole observations, whose rows fill up to N blocks; memory is aligned for speed.
+    """Space for up to M whole observations, whose rows fill up to N blocks; memory is aligned for speed.
 
     Attributes:
         units: (N, U x BLOCK) inputs of the rows and units of all layers, unit by unit.
         slopes: (U x BLOCK,) gradients of the units of a block.
         zeros: (U,) zeros.
-        starts: (BLOCK + 1,) first row of each observation, and the end of the last one.
+        starts: (M + 1,) first row of each observation, and the end of the last one.
         scores: (N x BLOCK,) scores of the rows.
         of_scores: (N x BLOCK,) their gradients.
-        totals: (H x BLOCK,) sums of the last layer's outputs over the rows of each observation, unit by unit.
-        of_totals: (H x BLOCK,) their gradients.
     """
 
     units: Tables
@@ -65,17 +63,14 @@ class Group(NamedTuple):
     starts: Ints
     scores: Numbers
     of_scores: Numbers
-    totals: Numbers
-    of_totals: Numbers
 
 
 @reordering_kernel
-def pack_rows(observations: Tables, begin: int, first: Ints, counts: Ints, places: Ints, numbers: Numbers) -> int:
-    """Packs the rows with a number other than 0 behind earlier ones; see `Packed`.
+def pack_rows(observations: Tables, first: Ints, counts: Ints, places: Ints, numbers: Numbers) -> int:
+    """Packs the rows with a number other than 0; see `Packed`.
 
     Args:
         observations: (B, R, F) numbers.
-        begin: Rows before them.
         first: (B,) receives the first row of each observation.
         counts: (B,) receives the number of its rows.
         places: (P or more,) receives the index of each row in its observation.
@@ -83,9 +78,9 @@ def pack_rows(observations: Tables, begin: int, first: Ints, counts: Ints, place
             first.
 
     Returns:
-        The number of rows then.
+        The number of rows.
     """
-    end = begin
+    end = 0
     for b in range(len(observations)):
         first[b] = p = end
         for r in range(observations.shape[1]):
@@ -121,18 +116,17 @@ def forward(weights: Numbers, widths: Ints, rows: Packed, group: Group, scores: 
         rows: The rows.
         group: Space.
         scores: (B, R) zeros that receive the scores.
-        totals: (B, H) receives the sums of the last layer's outputs over the rows of each observation.
+        totals: (B, H) zeros that receive the sums of the last layer's outputs over the rows of each observation.
     """
     begin = 0
     while begin < len(rows.counts):
         count = load(rows, widths[0] // 2, begin, group)
         through(weights, widths, group, count)
+        sum_up(weights, widths, group, totals[begin : begin + count])
         for j in range(count):
             low, first = group.starts[j], rows.first[begin + j]
             for k in range(rows.counts[begin + j]):
                 scores[begin + j, rows.places[first + k]] = group.scores[low + k]
-            for o in range(widths[-1]):
-                totals[begin + j, o] = group.totals[o * BLOCK + j]
         begin += count
 
 
@@ -165,9 +159,7 @@ def add_gradients(
             low, first = group.starts[j], rows.first[begin + j]
             for k in range(rows.counts[begin + j]):
                 group.of_scores[low + k] = of_scores[begin + j, rows.places[first + k]]
-            for o in range(widths[-1]):
-                group.of_totals[o * BLOCK + j] = of_totals[begin + j, o]
-        add_layer_gradients(weights, widths, group, count, gradients)
+        add_layer_gradients(weights, widths, group, of_totals[begin : begin + count], gradients)
         begin += count
 
 
@@ -195,7 +187,7 @@ def load(rows: Packed, features: int, begin: int, group: Group) -> int:
     """
     n = j = 0
     group.starts[0] = 0
-    while j < BLOCK and begin + j < len(rows.counts):
+    while j < len(group.starts) - 1 and begin + j < len(rows.counts):
         count = rows.counts[begin + j]
         if j > 0 and n + count > len(group.scores):
             break
@@ -223,16 +215,15 @@ def load(rows: Packed, features: int, begin: int, group: Group) -> int:
 
 @reordering_part
 def through(weights: Numbers, widths: Ints, group: Group, count: int) -> None:
-    """Computes units, scores and totals of the rows of a number of observations.
+    """Computes the units of the rows of a number of observations.
 
     Args:
         weights: See `forward`.
         widths: See there.
-        group: The rows; receives the results.
+        group: The rows; receives the units.
         count: The observations.
     """
-    hidden, top, end = widths[-1], widths[:-1].sum(), group.starts[count]
-    for block in range(-(-end // BLOCK)):
+    for block in range(-(-group.starts[count] // BLOCK)):
         units, at, row = group.units[block], 0, 0
         for layer in range(len(widths) - 1):
             below, width = widths[layer], widths[layer + 1]
@@ -240,36 +231,41 @@ def through(weights: Numbers, widths: Ints, group: Group, count: int) -> None:
             product(weights, at, below, 1, width, below, RELU if layer else ANY, x, biases, y)
             at += (below + 1) * width
             row += below
-        scores = group.scores[block * BLOCK : (block + 1) * BLOCK]
+
+
+@reordering_part
+def sum_up(weights: Numbers, widths: Ints, group: Group, totals: Tables) -> None:
+    """Computes scores and totals of the rows of a number of observations from their units; see `through`."""
+    count, hidden, top, at = len(totals), widths[-1], widths[:-1].sum(), n_layer_weights(widths) - widths[-1] - 1
+    for block in range(-(-group.starts[count] // BLOCK)):
+        units, scores = group.units[block], group.scores[block * BLOCK : (block + 1) * BLOCK]
         product(weights, at, hidden, 1, 1, hidden, RELU, units[top * BLOCK :], weights[at + hidden :], scores)
     for j in range(count):
-        for o in range(hidden):
-            group.totals[o * BLOCK + j] = 0.0
         n, end = group.starts[j], group.starts[j + 1]
         while n < end:
             block, low = n // BLOCK, n % BLOCK
             size = min(BLOCK - low, end - n)
             for o in range(hidden):
-                at, total = (top + o) * BLOCK + low, np.float32(0.0)
-                y = group.units[block, at : at + size]
+                first, total = (top + o) * BLOCK + low, np.float32(0.0)
+                y = group.units[block, first : first + size]
                 for r in range(size):
                     total += max(y[r], RELU)
-                group.totals[o * BLOCK + j] += total
+                totals[j, o] += total
             n += size
 
 
 @reordering_part
-def add_layer_gradients(weights: Numbers, widths: Ints, group: Group, count: int, gradients: Numbers) -> None:
+def add_layer_gradients(weights: Numbers, widths: Ints, group: Group, of_totals: Tables, gradients: Numbers) -> None:
     """Adds the gradients of the weights by the rows of a number of observations.
 
     Args:
         weights: See `forward`.
         widths: See there.
-        group: Rows, units of `through`, and gradients of scores and totals.
-        count: The observations.
+        group: Rows, units of `through`, and gradients of the scores.
+        of_totals: (observations, H) gradients of the totals.
         gradients: (W,) receives the sums.
     """
-    hidden, top, end, j = widths[-1], widths[:-1].sum(), group.starts[count], 0
+    hidden, top, end, j = widths[-1], widths[:-1].sum(), group.starts[len(of_totals)], 0
     slopes, score = group.slopes, n_layer_weights(widths) - hidden - 1
     for block in range(-(-end // BLOCK)):
         units, above = group.units[block], group.of_scores[block * BLOCK : (block + 1) * BLOCK]
@@ -282,7 +278,7 @@ def add_layer_gradients(weights: Numbers, widths: Ints, group: Group, count: int
             high = min(group.starts[j + 1], last)
             for o in range(hidden):
                 at = (top + o - block) * BLOCK
-                slopes[at + n : at + high] = group.of_totals[o * BLOCK + j]
+                slopes[at + n : at + high] = of_totals[j, o]
             n = high
             if n == group.starts[j + 1]:
                 j += 1

@@ -18,7 +18,7 @@ from hdsim.decisions.observations.star import STAR_VERTICES, STAR_WIDTH
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, Observations, TensorShapes, Transitions
 from hdsim.learning.settings import layer_widths, word
-from hdsim.learning.training.networks import mlp, require_size
+from hdsim.learning.training.perceptrons import mlp, require_size
 
 #: Arrays that are equal in every graph of a platform.
 _CONSTANT_ARRAYS = ("node_type", "edge_index", "edge_type", "node_cluster")
