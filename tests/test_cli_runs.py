@@ -58,7 +58,7 @@ def slow_run(tmp_path: Path, root: Path) -> Iterator[subprocess.Popen[bytes]]:
     (tmp_path / "wait").touch()
     command = [sys.executable, "-m", "hdsim", "run", *SMALL, "agent.path=slow.py", "hydra.run.dir=run1"]
     process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)})
-    while manifest(tmp_path / "run1")["status"] != "running":
+    while manifest(tmp_path / "run1")["status"] != "running" or not (tmp_path / "run1/platform.json").exists():
         assert process.poll() is None
     yield process
     process.kill()

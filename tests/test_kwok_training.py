@@ -100,7 +100,7 @@ def test_a_training_ends_with_its_load_and_goes_on_after_a_signal(
         _, told = process.communicate(timeout=120)
         assert process.returncode == 1 and "resume=true" in told, told
     done = int(rows(tmp_path / "run")[-1]["step"])
-    with load(cluster, root, 1):
+    with load(cluster, root, 10):
         ended = hdsim("train", "resume=true", "hydra.run.dir=run")
     assert ended.returncode == 0, ended.stderr
     assert "the training ends at step" in ended.stderr
