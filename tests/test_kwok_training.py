@@ -42,10 +42,11 @@ def settings(cluster: Cluster) -> Iterator[list[str]]:
 
 
 @contextmanager
-def load(cluster: Cluster, root: Path, epochs: int) -> Iterator[subprocess.Popen[bytes]]:
+def load(cluster: Cluster, root: Path, epochs: int, name: str = "load") -> Iterator[subprocess.Popen[bytes]]:
     """Deployments that fill a tenth of the nodes, epoch after epoch, from another process."""
     where = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", cluster.namespace]
     words = ["kwok", "load", *where, "--scheduler-name", "hdsim", "--epochs", str(epochs), "--cpu-load", "0.1"]
+    words += ["--name", name]
     process = subprocess.Popen(
         [sys.executable, "-m", "hdsim", *words], env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -100,7 +101,7 @@ def test_a_training_ends_with_its_load_and_goes_on_after_a_signal(
         _, told = process.communicate(timeout=120)
         assert process.returncode == 1 and "resume=true" in told, told
     done = int(rows(tmp_path / "run")[-1]["step"])
-    with load(cluster, root, 10):
+    with load(cluster, root, 1, "another"):  # Deployments of the first load are still there.
         ended = hdsim("train", "resume=true", "hydra.run.dir=run")
     assert ended.returncode == 0, ended.stderr
     assert "the training ends at step" in ended.stderr
