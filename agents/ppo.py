@@ -74,7 +74,7 @@ class PPOAgent(SoftmaxAgent):
         self.rollout: dict[str, Any] = {}
         self.rows: list[Packed] = []  # of the observations of the rollout, if compiled layers take them
         takes_rows = isinstance(self.network.actor, RowKernel) and self.torch_device.type == "cpu"
-        self.of_rows = numpy_actor_critic(self.network) if takes_rows else None
+        self.outputs_of_rows = numpy_actor_critic(self.network) if takes_rows else None
         self.filled = 0  # steps of the rollout that have been taken
         self.steps = 0  # steps of all environments so far
 
@@ -90,11 +90,11 @@ class PPOAgent(SoftmaxAgent):
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Draws from the policy, and stores the step for the update."""
-        if self.of_rows is None:
+        if self.outputs_of_rows is None:
             logits, values = self._outputs(observations)
         else:
             self.rows.append(packed_rows(observations))
-            logits, values = self.of_rows(self.rows[-1], observations.shape[1])
+            logits, values = self.outputs_of_rows(self.rows[-1], observations.shape[1])
         logits = np.where(masks, logits, -np.inf)
         logits -= logits.max(axis=1, keepdims=True)
         shares = np.exp(logits, dtype=np.float64)

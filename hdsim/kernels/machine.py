@@ -232,14 +232,13 @@ def schedule(
             return
     elif not clock.queued or not (clock.idle or rules.commit):
         return
+    overdue = False
     if plan is not None:
         overdue = is_overdue(machine.releases, clock.now)
         renew_plan(machine, plan, overdue)
-        serve(machine, ranked, scored, short, plan)
-        if overdue:
-            clock.planned = -1
-    else:
-        serve(machine, ranked, scored, short, plan)
+    serve(machine, ranked, scored, short, plan)
+    if overdue:
+        clock.planned = -1
 
 
 @part_of_kernel

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ TINY = 1e-3
 LOG_TINY = math.log(TINY)
 
 
+@dataclass(eq=False)
 class Rows:
     """The P rows in use of B observations of R rows each: those with a number other than 0.
 
@@ -47,12 +49,11 @@ class Rows:
         size: R.
     """
 
-    def __init__(self, inputs: Tensor, places: Tensor, first: Tensor, counts: Tensor, size: int) -> None:
-        self.inputs = inputs
-        self.places = places
-        self.first = first
-        self.counts = counts
-        self.size = size
+    inputs: Tensor
+    places: Tensor
+    first: Tensor
+    counts: Tensor
+    size: int
 
     @classmethod
     def of(cls, observations: Tensor) -> Rows:
