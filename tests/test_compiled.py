@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.kernels.free_ranges import give, make_free_ranges, take
+from hdsim.scheduling import agent as agent_module
 from hdsim.scheduling.orders import ORDERS
 from hdsim.simulation import compiled as compiled_module
 from hdsim.simulation.compiled import compiled_cores
@@ -184,18 +185,34 @@ class Beginning(ClassicAgent):
 
 
 class Attributes(ClassicAgent):
-    """Differs in an attribute alone."""
+    """Differs in attributes and settings alone."""
 
     fixed_policy = False
 
+    def __init__(self):
+        super().__init__("shortest", backfill="easy")
 
-@pytest.mark.parametrize(("kind", "start"), [(Deciding, 100), (Beginning, 0), (Attributes, 0)])
-def test_a_subclass_is_always_called(kind, start):
-    """The short cut is for stock agents; a subclass runs by events, with and without checks alike."""
+
+def test_a_subclass_that_decides_nothing_is_replayed_in_compiled_code(caplog):
+    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
+    workload = hdsim.Workload.from_columns(submission_time=[0, 1, 2], runtime=[5, 5, 3], requested_cores=[1, 1, 1])
+    with caplog.at_level("INFO"):
+        results = [hdsim.simulate(platform, workload, Attributes(), check=check) for check in (False, True)]
+    assert [result.engine["mode"] for result in results] == ["compiled", "events"]
+    assert results[0].starting_time.tolist() == results[1].starting_time.tolist() == [0, 8, 5]
+    assert "Attributes" not in caplog.text
+
+
+@pytest.mark.parametrize(("kind", "start"), [(Deciding, 100), (Beginning, 0)])
+def test_a_subclass_with_methods_is_always_called(kind, start, caplog):
+    """It runs by events, with and without checks alike."""
     platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
     workload = hdsim.Workload.from_columns(submission_time=[0, 1], runtime=[5, 5], requested_cores=[1, 1])
+    agent_module._tell_of_methods.cache_clear()
     agents = kind(), kind()
-    results = [hdsim.simulate(platform, workload, agent, check=agent is agents[0]) for agent in agents]
+    with caplog.at_level("INFO"):
+        results = [hdsim.simulate(platform, workload, agent, check=agent is agents[0]) for agent in agents]
+    assert caplog.text.count(f"{kind.__name__} is replayed by events") == 1
     for agent, result in zip(agents, results, strict=True):
         assert result.starting_time.tolist() == [start, start + 5]
         assert result.engine["mode"] == "events"

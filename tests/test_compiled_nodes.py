@@ -17,17 +17,18 @@ from hdsim.errors import ConfigError
 from hdsim.kernels.pcg64 import restore, shuffle, words_of
 from hdsim.kernels.speeds import sort
 
+# Conservative backfilling on random cores would be another kernel to compile.
 agents = st.fixed_dictionaries(
     {
         "job_policy": st.sampled_from(STATIC),
-        "backfill": st.sampled_from(["none", "easy", "greedy"]),
+        "backfill": st.sampled_from(["none", "easy", "greedy", "conservative"]),
         "backfill_order": st.sampled_from([None, *STATIC]),
         "commit_head": st.booleans(),
         "core_policy": st.sampled_from(
             ["high_gflops", "low_power", "high_cores", "high_mem", "high_mem_bw", "spread", "pack", "random"]
         ),
     }
-)
+).filter(lambda agent: (agent["backfill"], agent["core_policy"]) != ("conservative", "random"))
 options = st.fixed_dictionaries(
     {
         "contention": st.sampled_from(["none", "threshold", "fair_share", "smoothstep"]),
@@ -60,6 +61,44 @@ def drawn(nodes, rows, options, data):
 @given(nodes=nodes, rows=jobs, agent=agents, options=options, data=st.data())
 def test_equal_to_the_engine(nodes, rows, agent, options, data):
     assert_equal(*both(*drawn(nodes, rows, options, data), agent, options))
+
+
+@given(
+    nodes=nodes,
+    rows=jobs,
+    backfill=st.sampled_from(["none", "easy"]),
+    commit=st.booleans(),
+    core_policy=st.sampled_from(["high_gflops", "spread", "pack"]),
+    options=options,
+    data=st.data(),
+)
+def test_order_learned_is_that_of_the_engine(nodes, rows, backfill, commit, core_policy, options, data):
+    agent = {"job_policy": "learned", "backfill": backfill, "commit_head": commit, "core_policy": core_policy}
+    assert_equal(*both(*drawn(nodes, rows, options, data), agent, options))
+
+
+@pytest.mark.parametrize("contention", ["none", "threshold"])
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {"backfill": "conservative"},
+        {"backfill": "conservative", "job_policy": "shortest", "commit_head": True, "core_policy": "spread"},
+        {"job_policy": "learned"},
+        {"job_policy": "learned", "backfill": "easy"},
+    ],
+)
+def test_long_queues_on_nodes(agent, contention):
+    """Thousands of jobs with memory on nodes of several speeds, at twice the load of the trace."""
+    workload = hdsim.load_workload("lublin_4000")[:1500]
+    workload = workload.replaced(submission_time=workload.submission_time / 2)
+    options = {"contention": contention, "kill_at_walltime": True}
+    simulations = [hdsim.Simulation("gaia", workload, ClassicAgent(**agent), **options) for _ in range(2)]
+    # A simulation that has begun stays in the engine.
+    simulations[1].run_until(0.0)
+    compiled, engine = (each.run() for each in simulations)
+    assert (compiled.engine["mode"], engine.engine["mode"]) == ("compiled", "events")
+    assert_equal(compiled, engine)
+    assert np.mean(compiled.jobs["waiting_time"]) > 0
 
 
 @given(

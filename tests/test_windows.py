@@ -23,6 +23,9 @@ from hdsim.workload.swf import write_swf
 class Own(ClassicAgent):
     """The same as its parent, but not known to be: it is replayed by the engine."""
 
+    def decide(self, cluster):
+        super().decide(cluster)
+
 
 AGENTS = (
     {"job_policy": "f1", "commit_head": True},

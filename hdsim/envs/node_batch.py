@@ -14,7 +14,7 @@ from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.decisions.actions.policy_pair import PolicyPair
 from hdsim.decisions.base import oversubscription_limit
 from hdsim.decisions.observations.hdeeprm import STATES, Minimal, Normal, Small
-from hdsim.kernels import node_episodes, node_replay
+from hdsim.kernels import machine_speeds, node_episodes, nodes
 from hdsim.kernels.node_episodes import Grid
 from hdsim.kernels.pcg64 import words_of
 from hdsim.kernels.profiles import JobRequests
@@ -63,7 +63,7 @@ def make_grid(environment: SchedulingEnv, traces: Sequence[Workload], num_envs: 
     models = [environment.set_up(trace, seed=0).contention for trace in traces]
     model = next((each for each in models if each is not None), None)
     assert isinstance(action, PolicyPair)
-    codes = store.policies | {"random": node_replay.RANDOM}
+    codes = store.policies | {"random": nodes.RANDOM}
     c, p, n = platform.n_cores, platform.n_processors, platform.n_nodes
     fixed = np.concatenate([trace.fixed_duration for trace in traces])
     chunks = [
@@ -76,7 +76,7 @@ def make_grid(environment: SchedulingEnv, traces: Sequence[Workload], num_envs: 
     # GPUs hold no job back.
     peak = np.where(platform.is_gpu, np.inf, platform.gflops / platform.reference_gflops)
     limit = oversubscription_limit(platform)
-    sharing, dates = shared_state(platform, traces[0][:1]), max(node_replay.FEW, 2 * min(longest, c) + 2) + 2
+    sharing, dates = shared_state(platform, traces[0][:1]), max(machine_speeds.FEW, 2 * min(longest, c) + 2) + 2
 
     def room(*shape: int, dtype: Any = np.float64) -> NDArray[Any]:
         return np.zeros((num_envs, *shape), dtype)

@@ -1,4 +1,4 @@
-"""State of a replay on interchangeable cores: jobs, rules, clock, running jobs, and a log of starts and ends."""
+"""State of a replay but for the queue and for nodes: jobs, rules, clock, running jobs, and a log of starts and ends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.kernels.compiling import part_of_kernel
 from hdsim.kernels.heap import Heap, make_heap
 from hdsim.kernels.profiles import Releases, make_releases
 from hdsim.kernels.rules import HEAD_ALONE
+from hdsim.kernels.walltime import reaches_walltime
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -87,7 +89,7 @@ class Machine(NamedTuple):
         killed: (J,) whether a started job ends at its walltime.
         log: (2 J,) starts and ends in turn: i for the start of job i, ~i for its end; (0,) in a play-out.
         ends: Dates of the ends of running jobs, each with the place of the start in `log`; in a play-out with the job,
-            see :mod:`hdsim.kernels.short_queue`.
+            see :mod:`hdsim.kernels.short_queue`; under contention see :mod:`hdsim.kernels.machine_speeds`.
         releases: Expected ends of running jobs; without space where neither backfilling nor an order asks for them.
     """
 
@@ -101,6 +103,18 @@ class Machine(NamedTuple):
     log: Ints
     ends: Heap
     releases: Releases
+
+
+@part_of_kernel
+def end_or_limit(machine: Machine, job: int, date: float) -> float:
+    """Returns when a started job ends that would end at a date, and notes whether it is killed at its walltime then."""
+    jobs = machine.jobs
+    if len(jobs.walltime):
+        limit = machine.starting_time[job] + jobs.walltime[job]
+        killed = machine.killed[job] = reaches_walltime(date, limit, jobs.ends_in_delay[job])
+        if killed:
+            return limit
+    return date
 
 
 def make_machine(

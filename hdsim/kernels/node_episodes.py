@@ -15,7 +15,8 @@ from hdsim.kernels import nodes, progress, speeds
 from hdsim.kernels.compiling import kernel, part_of_kernel
 from hdsim.kernels.episode_state import State, Trace
 from hdsim.kernels.heap import Heap, pop, push
-from hdsim.kernels.node_replay import FEW, RANDOM, pick_at_random
+from hdsim.kernels.machine_speeds import FEW
+from hdsim.kernels.nodes import RANDOM, pick_at_random
 from hdsim.kernels.pcg64 import uniform
 from hdsim.kernels.profiles import JobRequests
 from hdsim.kernels.rows import Flags, Floats, Ints, Numbers

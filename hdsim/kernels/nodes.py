@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.pcg64 import Words, shuffle
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -16,6 +17,8 @@ Ints = NDArray[np.int64]
 
 #: Core policies whose scores change with each core; the others are rows of `Nodes.ranked`.
 HIGH_CORES, HIGH_MEM, HIGH_MEM_BW, SPREAD, PACK = -1, -2, -3, -4, -5
+#: The core policy that `pick` does not know, see `pick_at_random`.
+RANDOM = -6
 #: Results of `allocate`.
 TAKEN, BUSY, SHORT = 0, 1, 2
 #: Argument for no limit.
@@ -27,6 +30,9 @@ _MANY = 1 << 20
 #: (C,) idle flags of cores, (5, P+1) integers of processors, (9, N+1) integers of nodes, ranked processors, and
 #: (N+P+N,) free amounts of nodes and processors and scores of nodes.
 State = tuple[Ints, Bools, Ints, Ints, Ints, Floats]
+
+#: Random generator, and the order of cores and the chosen ones: (C,) numbers and (C,) False.
+Random = tuple[Words, Ints, Bools]
 
 
 class Nodes(NamedTuple):
@@ -216,6 +222,28 @@ def pick_listed(
             if not left:
                 break
     return list_ids(nodes, gpus, among, out)
+
+
+@part_of_kernel
+def pick_at_random(
+    store: State, random: Random, number: int, cores: int, gpus: int, memory: float, limit: Ints, ids: Ints
+) -> int:
+    """Chooses cores for a job that fits within limits in a random order; see :func:`hdsim.kernels.nodes.pick`."""
+    (words, order, among), state, idle = random, nodes_of(store), 0
+    for processor in range(len(state.processor_idle)):
+        left = 0 if state.is_gpu[processor] else state.processor_idle[processor]
+        core = state.first_core[processor]
+        while left:
+            if state.idle[core]:
+                order[idle] = core
+                idle += 1
+                left -= 1
+            core += 1
+    shuffle(words, order[:idle])
+    count = pick_listed(store, order[:idle], number, cores, gpus, memory, limit, among, ids)
+    for core in ids[:count]:
+        among[core] = False
+    return count
 
 
 @part_of_kernel

@@ -9,8 +9,8 @@ from hdsim.kernels.compiling import part_of_kernel
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.kernels.machine_state import Ints, Machine
 from hdsim.kernels.profiles import Profile, forward, plan, reserve
-from hdsim.kernels.queue_tree import QueueTree, enter, leave, next_fitting
-from hdsim.kernels.rules import HEAD_ALONE, Backfilling
+from hdsim.kernels.queue_tree import QueueTree, enter, next_fitting
+from hdsim.kernels.rules import HEAD_ALONE
 
 
 class RankedQueue(NamedTuple):
@@ -21,7 +21,7 @@ class RankedQueue(NamedTuple):
         place: (J,) place in the order of candidates.
         candidate: (J,) job of each place in the order of candidates.
         waiting: Queued jobs by rank, and some that backfilling has started.
-        tree: Queued jobs in the order of candidates, with backfilling.
+        tree: Queued jobs in the order of candidates, with backfilling; on nodes they are in `OnNodes.candidates`.
     """
 
     rank: Ints
@@ -45,21 +45,18 @@ class Plan(NamedTuple):
 
 @part_of_kernel
 def enter_ranked(machine: Machine, queue: RankedQueue, job: int) -> None:
-    """Adds a job that has arrived."""
-    backfill, place = machine.rules.backfill, queue.place[job]
-    if backfill in HEAD_ALONE:
+    """Adds a job that has arrived to the heads."""
+    if machine.rules.backfill in HEAD_ALONE:
         push(queue.waiting, float(queue.rank[job]), job)
-    if backfill != Backfilling.NONE:
-        enter(queue.tree, place, float(machine.jobs.size[job]), machine.jobs.requested[job])
-    if place < machine.clock[0].planned:
-        machine.clock[0].planned = -1
 
 
 @part_of_kernel
-def leave_ranked(machine: Machine, queue: RankedQueue, job: int) -> None:
-    """Removes a job that starts."""
-    if machine.rules.backfill != Backfilling.NONE:
-        leave(queue.tree, queue.place[job])
+def enter_tree(machine: Machine, queue: RankedQueue, job: int) -> None:
+    """Adds a job that has arrived to the candidates."""
+    place = queue.place[job]
+    enter(queue.tree, place, float(machine.jobs.size[job]), machine.jobs.requested[job])
+    if place < machine.clock[0].planned:
+        machine.clock[0].planned = -1
 
 
 @part_of_kernel

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES, SCORES
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.scheduling.orders import JobOrder
     from hdsim.workload.model import Workload
+
+log = logging.getLogger(__name__)
 
 _CLASSIC = "hdsim.agents.classic.ClassicAgent"
 
@@ -95,13 +99,29 @@ class StockRules:
 def stock_rules(agent: Agent) -> StockRules | None:
     """Returns the rules of a stock classic agent, None for another agent and for one that starts nothing.
 
-    A subclass, which may do anything else, is another agent, as is an object whose methods have been replaced, and one
-    whose backfilling is not part of hdsim.
+    A subclass that overrides a method, which may do anything else, is another agent, as is an object whose methods have
+    been replaced, and one whose backfilling is not part of hdsim.
     """
     kind = type(agent)
-    stock = f"{kind.__module__}.{kind.__qualname__}" == _CLASSIC and not {"begin", "decide"} & vars(agent).keys()
-    rules: StockRules | None = getattr(agent, "rules", None) if stock else None
+    classic = next((each for each in kind.__mro__ if f"{each.__module__}.{each.__qualname__}" == _CLASSIC), None)
+    if classic is None:
+        return None
+    inherited = vars(Agent) | vars(classic)
+    methods = {name for name, value in inherited.items() if callable(value) and not name.startswith("__")}
+    methods |= {"__getattribute__", "__getattr__", "rules"}
+    own = {name for name in methods if getattr(kind, name, None) is not getattr(classic, name, None)}
+    own |= (methods - {"rules"}) & vars(agent).keys()
+    if own:
+        _tell_of_methods(kind, ", ".join(sorted(own)))
+        return None
+    rules: StockRules | None = getattr(agent, "rules", None)
     return rules if rules is not None and rules.backfill in BACKFILLS else None
+
+
+@cache
+def _tell_of_methods(kind: type, names: str) -> None:
+    """Tells once that agents of a class are replayed by events."""
+    log.info("%s is replayed by events, not in compiled code: it has its own %s", kind.__qualname__, names)
 
 
 _KIND = PluginType("agent", Agent, "hdsim.Agent")

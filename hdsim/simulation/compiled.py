@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from hdsim.kernels.free_ranges import FreeRanges, make_free_ranges, placements
 from hdsim.kernels.heap import make_heap
 from hdsim.kernels.machine import Replay
 from hdsim.kernels.machine_state import JobColumns, make_machine
-from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import make_profile
 from hdsim.kernels.queue_tree import make_queue_tree
 from hdsim.kernels.ranked_queue import Plan, RankedQueue
@@ -93,6 +92,7 @@ def make_replay(
     *,
     kill_at_walltime: bool = False,
     batch_events: bool = True,
+    on_nodes: bool = False,
 ) -> Replay:
     """Returns a replay before its first event.
 
@@ -103,6 +103,7 @@ def make_replay(
         infeasible: Jobs that are rejected.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
+        on_nodes: There will be nodes, which have candidates and plans of their own.
     """
     jobs, backfill = len(workload), NUMBERS[rules.backfill]
     # The type of read-only arrays is another one.
@@ -134,9 +135,10 @@ def make_replay(
         releases=backfill not in (Backfilling.NONE, Backfilling.GREEDY),
     )  # fmt: skip
     waiting = make_heap(jobs if backfill in HEAD_ALONE else 0)
-    queue = RankedQueue(rank, place, candidate, waiting, make_queue_tree(jobs if backfill != Backfilling.NONE else 0))
-    plan = Plan(make_profile(jobs + 2), make_heap(jobs)) if backfill == Backfilling.CONSERVATIVE else None
-    return Replay(made, queue, None, plan)
+    tree, plan = make_queue_tree(0 if on_nodes or backfill == Backfilling.NONE else jobs), None
+    if backfill == Backfilling.CONSERVATIVE and not on_nodes:
+        plan = Plan(make_profile(jobs + 2), make_heap(jobs))
+    return Replay(made, RankedQueue(rank, place, candidate, waiting, tree), None, plan)
 
 
 def make_checks(rules: StockRules, cores: int) -> learned.Checks | None:
@@ -147,19 +149,16 @@ def make_checks(rules: StockRules, cores: int) -> learned.Checks | None:
     return learned.Checks(networks, cores, NUMBERS[rules.backfill], rules.commit_head)
 
 
-def advance(replay: Replay, checks: learned.Checks | None, instants: int) -> bool:
-    """Simulates at most a number of instants, fewer if the past is checked; True at the end."""
+def advance(replay: Replay, checks: learned.Checks | None, instants: int) -> int:
+    """Simulates at most a number of instants, fewer if the past is checked; returns a result of the machine."""
     told = machine.advance(replay, instants)
     if told == machine.CHECK:
         assert checks is not None
         checks.check(replay)
-    return bool(told == machine.OVER)
+    return int(told)
 
 
-State = TypeVar("State", Replay, NodeReplay)
-
-
-class CompiledReplay(ABC, Generic[State]):
+class CompiledReplay(ABC):
     """A replay in compiled code that ends, pauses and leaves its result.
 
     Attributes:
@@ -170,33 +169,40 @@ class CompiledReplay(ABC, Generic[State]):
         workload: The jobs.
         infeasible: Jobs that are rejected.
         make_state: Makes the replay before its first event.
+        checks: The checks of its past, which networks ask for.
     """
 
     engine: ClassVar[Mapping[str, str]]
 
     def __init__(
-        self, platform: Platform, workload: Workload, infeasible: Ints, make_state: Callable[[], State]
+        self,
+        platform: Platform,
+        workload: Workload,
+        infeasible: Ints,
+        make_state: Callable[[], Replay],
+        checks: learned.Checks | None,
     ) -> None:
         self._platform, self._workload, self._infeasible = platform, workload, infeasible
-        self._make_state: Callable[[], State] = make_state
+        self._make_state, self._checks = make_state, checks
         self._until = 0.0
 
     @cached_property
-    def _state(self) -> State:
+    def _state(self) -> Replay:
         return self._make_state()
 
     @property
-    @abstractmethod
     def now(self) -> float:
         """Time of the last instant in seconds."""
+        return float(self._state.machine.clock[0].now)
 
-    @abstractmethod
-    def _advance(self, instants: int) -> bool:
-        """Simulates at most a number of instants; True at the end."""
+    def _advance(self, instants: int) -> int:
+        """Simulates at most a number of instants; returns a result of the machine."""
+        return advance(self._state, self._checks, instants)
 
-    @abstractmethod
     def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """(J,) start and finish in seconds, NaN where there is none, and whether a job is killed at its walltime."""
+        state = self._state.machine
+        return state.starting_time, state.finish_time, state.killed
 
     @abstractmethod
     def _held(self) -> tuple[Ints, IntervalSets]:
@@ -205,7 +211,7 @@ class CompiledReplay(ABC, Generic[State]):
     def run(self, stop: Sequence[int], bar: ReplayBar) -> None:
         """Simulates to the end, or until there is a signal in `stop`."""
         while not stop:
-            over = self._advance(_INSTANTS)
+            over = self._advance(_INSTANTS) == machine.OVER
             self._until = math.inf if over else self.now
             if over:
                 return
@@ -258,16 +264,16 @@ class CompiledReplay(ABC, Generic[State]):
         return final
 
 
-class CompiledCores(CompiledReplay[Replay]):
+class CompiledCores(CompiledReplay):
     """A replay on interchangeable cores.
 
     Args:
         platform: The platform.
         workload: The jobs.
         ranked: (C,) cores by ascending preference.
-        infeasible: Jobs that are rejected.
-        make_state: Makes the replay before its first event.
-        checks: The checks of its past, which networks ask for.
+        infeasible: See :class:`CompiledReplay`, also for the next two.
+        make_state: See there.
+        checks: See there.
     """
 
     engine: ClassVar[Mapping[str, str]] = {"cores": "OrderedCores", "mode": "compiled", "executor": "none"}
@@ -281,20 +287,8 @@ class CompiledCores(CompiledReplay[Replay]):
         make_state: Callable[[], Replay],
         checks: learned.Checks | None,
     ) -> None:
-        super().__init__(platform, workload, infeasible, make_state)
-        self._ranked, self._checks = ranked, checks
-
-    @property
-    def now(self) -> float:
-        """See :class:`CompiledReplay`."""
-        return float(self._state.machine.clock[0].now)
-
-    def _advance(self, instants: int) -> bool:
-        return advance(self._state, self._checks, instants)
-
-    def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        state = self._state.machine
-        return state.starting_time, state.finish_time, state.killed
+        super().__init__(platform, workload, infeasible, make_state, checks)
+        self._ranked = ranked
 
     def _begin(self, held: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> tuple[FreeRanges, int]:
         """Returns the idle ranks before the first event and the number of running jobs, whose ranges it fills in.

@@ -8,38 +8,39 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.cluster.policies import SCORES
 from hdsim.cluster.requests import Requests
 from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.kernels import node_replay
+from hdsim.kernels import machine
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.node_replay import Candidates, NodeReplay
+from hdsim.kernels.machine_nodes import NODES_STATE, Candidates, NodeRules, OnNodes
+from hdsim.kernels.machine_speeds import DATES, FEW, Speeds
+from hdsim.kernels.node_plan import PLAN_STATE, NodePlan
+from hdsim.kernels.node_profiles import make_node_profile, with_entries, with_steps
+from hdsim.kernels.nodes import RANDOM
 from hdsim.kernels.pcg64 import restore, words_of
-from hdsim.kernels.profiles import Holdings, JobRequests, make_releases
+from hdsim.kernels.profiles import Holdings, JobRequests
 from hdsim.kernels.queue_tree import QueueTree, make_queue_tree
-from hdsim.kernels.rules import NUMBERS, Backfilling
 from hdsim.kernels.speeds import shared_of
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.backfill.arrays import job_requests, node_speeds
-from hdsim.scheduling.queue import ranking
-from hdsim.simulation.compiled import CompiledReplay, has_plain_jobs
+from hdsim.simulation.compiled import CompiledReplay, has_kernel, has_plain_jobs, make_checks, make_replay
 from hdsim.simulation.contended import require_speed, shared_state
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.contention import Contention
+    from hdsim.kernels.machine import Replay
     from hdsim.platform.model import Platform
+    from hdsim.scheduling.learned import Checks
     from hdsim.simulation.setup import Setup
-    from hdsim.util.arrays import Floats, Ints
+    from hdsim.util.arrays import Ints
     from hdsim.workload.model import Workload
 
 #: Kinds of chunks that have a tree each.
 _MOST_TREES = 64
-#: Backfilling algorithms that the compiled replay knows.
-_BACKFILLS = ("none", "easy", "greedy")
 
 
 def compiled_nodes(
@@ -47,7 +48,7 @@ def compiled_nodes(
 ) -> CompiledNodes | None:
     """Returns the replay of what has been set up, None if only the engine has what it needs."""
     rules, model = stock_rules(setup.agent), setup.contention
-    if rules is None or not rules.static or rules.backfill not in _BACKFILLS or setup.failures is not None:
+    if rules is None or not has_kernel(rules) or rules.backfill == "rlscheduler" or setup.failures is not None:
         return None
     if (model is not None and not model.has_kernel) or not has_plain_jobs(platform, workload):
         return None
@@ -56,7 +57,7 @@ def compiled_nodes(
     options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
     policy, refused = setup.agent.core_policy, setup.infeasible
     make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, setup.rng, **options)
-    return CompiledNodes(platform, workload, model, refused, make_state)
+    return CompiledNodes(platform, workload, refused, make_state, make_checks(rules, platform.n_cpu_cores), model)
 
 
 def make_node_replay(
@@ -70,13 +71,13 @@ def make_node_replay(
     *,
     kill_at_walltime: bool,
     batch_events: bool,
-) -> NodeReplay:
+) -> Replay:
     """Returns a replay before its first event.
 
     Args:
         platform: The platform, with core ids.
         workload: The jobs.
-        rules: Static orders and backfilling.
+        rules: Orders and backfilling; see :func:`hdsim.simulation.compiled.has_kernel`.
         core_policy: Core policy with a kernel.
         contention: Contention model with a kernel, None if no job can be slowed down.
         infeasible: Jobs that are rejected.
@@ -84,69 +85,66 @@ def make_node_replay(
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
     """
-    requests, n, cores = Requests.of(workload, platform), len(workload), platform.n_cores
-    workload = rules.known(workload)
+    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+    replay = make_replay(workload, rules, platform.n_cpu_cores, infeasible, on_nodes=True, **options)
+    requests, n, cores, backfill = Requests.of(workload, platform), len(workload), platform.n_cores, rules.backfill
     store = NodeCores(platform, requests, core_policy, rng)
-    backfill, homogeneous = NUMBERS[rules.backfill], platform.homogeneous_speed
+    homogeneous = platform.homogeneous_speed
     fixed = workload.fixed_duration | homogeneous
     counts = not requests.memory_matters and requests.gpus is None
-    rank, candidate = ranking(workload, rules.order)
-    place = rank
-    if rules.candidates is not None:
-        place, candidate = ranking(workload, rules.candidates)
-    running = min(n, cores) + 1
-    backfilled = n if backfill != Backfilling.NONE else 0
-    on_nodes = 0 if counts else backfilled
+    bounded = backfill == "easy" and not counts
+    holds = bounded or backfill == "conservative"
+    held = n if holds else 0
     kinds: dict[tuple[float, ...], int] = {}
-    requested = job_requests(requests, workload.requested_time, fixed, kinds)
+    requested = job_requests(requests, replay.machine.jobs.requested, fixed, kinds)
     free, allowed = store.free_nodes().arrays()
-    policy = node_replay.RANDOM if core_policy == "random" else store.policies[core_policy]
-    model = 0 if contention is None else contention.kernel
+    policy = RANDOM if core_policy == "random" else store.policies[core_policy]
     fastest = platform.gflops[~platform.is_gpu].max() / platform.reference_gflops
-    ints, floats = np.zeros((9, n + 1), np.int64), np.full((7, n), math.nan)
-    ints[node_replay.RANK, :n], ints[node_replay.PLACE, :n] = rank, place
-    ints[node_replay.SIZE, :n] = workload.requested_cores
-    ints[node_replay.IN_DELAY, :n], ints[node_replay.AT_PEAK, :n] = workload.ends_in_delay, fixed
-    floats[node_replay.SUBMISSION], floats[node_replay.RUNTIME] = workload.submission_time, workload.runtime
-    floats[node_replay.WALLTIME] = workload.walltime if kill_at_walltime else math.inf
     speed = np.where(platform.is_gpu, math.inf, platform.gflops / platform.reference_gflops)
-    return NodeReplay(
-        rules=np.array([backfill, rules.commit_head, batch_events, policy, model, counts, homogeneous]),
-        numbers=np.array([0, 0, 0, 0, platform.n_cpu_cores, -1, -1, 0, node_replay.FEW, 0, -1]),
-        dates=np.array([0.0, 1.0 if homogeneous else fastest, 0.0, 0.0, 0.0]),
-        ints=ints,
-        floats=floats,
+    candidate = np.zeros(0, np.int64) if replay.ranked is None or backfill == "none" else replay.ranked.candidate
+    state = np.zeros(1, NODES_STATE).view(np.recarray)
+    nodes = OnNodes(
+        rules=NodeRules(policy, counts, homogeneous, bounded, holds, 1.0 if homogeneous else float(fastest)),
+        state=state,
+        store=store.state,
         jobs=requested,
         bandwidth=np.array(requests.bandwidth),
-        arriving=np.delete(np.arange(n), infeasible),
-        first=np.zeros(2 * n + cores, np.int32),
-        last=np.zeros(2 * n + cores, np.int32),
-        ids=np.zeros(cores, np.int64),
-        random=(words_of(rng), np.zeros(cores, np.int64), np.zeros(cores, bool))
-        if policy == node_replay.RANDOM
-        else None,
+        expected=np.zeros(n),
         speed=speed[platform.core_processor],
         slowest=node_speeds(platform).slowest,
-        rooms=np.full((2, len(kinds)), -1),
-        beside=np.full((2, len(kinds)), -1),
+        ids=np.zeros(cores, np.int64),
         limit=np.zeros(platform.n_nodes, np.int64),
-        agenda=make_heap(max(node_replay.FEW, 2 * running) + 2),
-        waiting=make_heap(n),
-        candidates=_candidates(candidate[:backfilled], requested, len(kinds) if on_nodes else 1),
-        releases=make_releases(running if backfilled else 0),
+        random=(words_of(rng), np.zeros(cores, np.int64), np.zeros(cores, bool)) if policy == RANDOM else None,
+        begin=np.zeros(n, np.int64),
+        end=np.zeros(n, np.int64),
+        first=np.zeros(2 * n + cores, np.int32),
+        last=np.zeros(2 * n + cores, np.int32),
         holdings=Holdings(
-            first=np.zeros(on_nodes, np.int64),
-            last=np.zeros(on_nodes, np.int64),
-            node=np.zeros(2 * on_nodes + cores, np.int64),
-            cores=np.zeros(2 * on_nodes + cores, np.int64),
+            first=np.zeros(held, np.int64),
+            last=np.zeros(held, np.int64),
+            node=np.zeros(2 * held + cores, np.int64),
+            cores=np.zeros(2 * held + cores, np.int64),
             length=np.zeros(1, np.int64),
         ),
+        candidates=_candidates(candidate, requested, 1 if counts or backfill == "conservative" else len(kinds)),
+        tried=np.zeros(0 if rules.static else n, np.int64),
+        rooms=np.full((2, len(kinds)), -1),
+        beside=np.full((2, len(kinds)), -1),
         free=free,
         allowed=allowed,
-        nodes=store.state,
-        progress=shared_state(platform, workload),
-        parameters=np.zeros((0, 0)) if contention is None else contention.parameters,
     )
+    plan = speeds = None
+    if backfill == "conservative":
+        planned = np.array([(-1, 0, 0, 0, 0, 0)], PLAN_STATE).view(np.recarray)
+        profile = make_node_profile(free, allowed, node_speeds(platform))
+        plan = NodePlan(planned, profile, np.zeros(n, np.int64), np.zeros(n))
+    made = replay.machine
+    if contention is not None:
+        dates = np.array([(0, FEW, -1)], DATES).view(np.recarray)
+        progress = shared_state(platform, workload)
+        speeds = Speeds(contention.kernel, contention.parameters, progress, np.full(n, math.nan), dates)
+        made = made._replace(ends=make_heap(max(FEW, 2 * len(made.ends.key)) + 2))
+    return replay._replace(machine=made, nodes=nodes, speeds=speeds, node_plan=plan)
 
 
 def _candidates(order: Ints, jobs: JobRequests, kinds: int) -> Candidates:
@@ -180,15 +178,16 @@ def _candidates(order: Ints, jobs: JobRequests, kinds: int) -> Candidates:
     )
 
 
-class CompiledNodes(CompiledReplay[NodeReplay]):
+class CompiledNodes(CompiledReplay):
     """A replay on nodes.
 
     Args:
         platform: The platform.
         workload: The jobs.
+        infeasible: See :class:`CompiledReplay`, also for the next two.
+        make_state: See there.
+        checks: See there.
         contention: The contention model.
-        infeasible: Jobs that are rejected.
-        make_state: Makes the replay before its first event.
     """
 
     engine: ClassVar[Mapping[str, str]] = {"cores": "NodeCores", "mode": "compiled", "executor": "none"}
@@ -197,46 +196,57 @@ class CompiledNodes(CompiledReplay[NodeReplay]):
         self,
         platform: Platform,
         workload: Workload,
-        contention: Contention | None,
         infeasible: Ints,
-        make_state: Callable[[], NodeReplay],
+        make_state: Callable[[], Replay],
+        checks: Checks | None,
+        contention: Contention | None,
     ) -> None:
-        super().__init__(platform, workload, infeasible, make_state)
+        super().__init__(platform, workload, infeasible, make_state, checks)
         self._contention = contention
 
     @property
-    def now(self) -> float:
-        """See :class:`CompiledReplay`."""
-        return float(self._state.dates[node_replay.NOW])
+    def _nodes(self) -> OnNodes:
+        assert self._state.nodes is not None
+        return self._state.nodes
 
-    def _advance(self, instants: int) -> bool:
-        state = self._state
-        told = node_replay.replay(state, instants)
-        if told == node_replay.FULL:
-            holdings = state.holdings
-            first, last, node, cores = (
-                np.concatenate([each, each]) for each in (state.first, state.last, holdings.node, holdings.cores)
-            )
-            self._state = state._replace(first=first, last=last, holdings=holdings._replace(node=node, cores=cores))
-        elif told == node_replay.BROKEN:
-            assert self._contention is not None
-            rate = shared_of(state.progress).rate[state.numbers[node_replay.STOPPED]]
-            require_speed(float(rate), self._contention)
-        return bool(told == node_replay.OVER)
+    def _advance(self, instants: int) -> int:
+        told = super()._advance(instants)
+        if told == machine.FULL:
+            self._make_space()
+        elif told == machine.BROKEN:
+            self._report_stop()
+        return told
 
-    def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        floats, killed = self._state.floats, self._state.ints[node_replay.KILLED, :-1] == 1
-        return floats[node_replay.BEGIN], floats[node_replay.FINISH], killed
+    def _make_space(self) -> None:
+        nodes, plan, most = self._nodes, self._state.node_plan, len(self._nodes.ids)
+        if nodes.state[0].ranges + most > len(nodes.first):
+            nodes = nodes._replace(first=np.tile(nodes.first, 2), last=np.tile(nodes.last, 2))
+        holdings = nodes.holdings
+        if holdings.length[0] + most > len(holdings.node):
+            holdings = holdings._replace(node=np.tile(holdings.node, 2), cores=np.tile(holdings.cores, 2))
+            nodes = nodes._replace(holdings=holdings)
+        if plan is not None:
+            needed = plan.state[0]
+            profile = with_steps(plan.profile, int(needed.steps_needed))
+            profile = with_entries(profile, int(needed.entries_needed - profile.length[1]))
+            plan = plan._replace(profile=profile)
+        self._state = self._state._replace(nodes=nodes, node_plan=plan)
+
+    def _report_stop(self) -> None:
+        speeds = self._state.speeds
+        assert speeds is not None and self._contention is not None
+        rate = shared_of(speeds.progress).rate[speeds.dates[0].stopped]
+        require_speed(float(rate), self._contention)
 
     def _held(self) -> tuple[Ints, IntervalSets]:
-        state = self._state
-        starts = int(state.numbers[node_replay.STARTED])
-        places = state.ints[node_replay.HELD, : starts + 1]
-        held = IntervalSets(np.diff(places), state.first[: places[-1]], state.last[: places[-1]])
-        return state.ints[node_replay.JOB, :starts].copy(), held
+        state, nodes = self._state.machine, self._nodes
+        log = state.log[: state.clock[0].events]
+        started, ranges = log[log >= 0], int(nodes.state[0].ranges)
+        held = IntervalSets(nodes.end[started] - nodes.begin[started], nodes.first[:ranges], nodes.last[:ranges])
+        return started, held
 
     def fill(self, cluster: Cluster) -> None:
         """See :meth:`CompiledReplay.fill`."""
         super().fill(cluster)
-        if self._state.random is not None:
-            restore(cluster.rng, self._state.random[0])
+        if self._nodes.random is not None:
+            restore(cluster.rng, self._nodes.random[0])

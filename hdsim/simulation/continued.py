@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.kernels import node_replay
 from hdsim.kernels.free_ranges import FreeRanges, make_free_ranges
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import add_release
 from hdsim.scheduling.agent import stock_rules
 from hdsim.simulation.compiled import CompiledCores, CompiledReplay, compiled_cores
@@ -23,7 +21,9 @@ from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
+    from hdsim.kernels.heap import Heap
     from hdsim.kernels.machine import Replay
+    from hdsim.kernels.machine_state import Machine
     from hdsim.simulation.engine import Engine, Rest
     from hdsim.simulation.setup import Setup
     from hdsim.util.arrays import Floats, Ints
@@ -60,7 +60,7 @@ def continued_replay(
     return None if on_nodes is None else ContinuedNodes(on_nodes, cluster, rest)
 
 
-class Continued(CompiledReplay[Any]):
+class Continued(CompiledReplay):
     """The rest of a replay, beside the class of whole replays.
 
     Args:
@@ -69,7 +69,7 @@ class Continued(CompiledReplay[Any]):
         rest: Run times of all jobs, dates of the running ones and arrivals.
     """
 
-    def __init__(self, fresh: CompiledReplay[Any], cluster: Cluster, rest: Rest) -> None:
+    def __init__(self, fresh: CompiledReplay, cluster: Cluster, rest: Rest) -> None:
         vars(self).update(vars(fresh))
         self._cluster, self._rest = cluster, rest
         self._running = list(cluster.running)
@@ -77,10 +77,19 @@ class Continued(CompiledReplay[Any]):
         self._open = np.zeros(len(cluster.workload), bool)
         self._open[[*self._running, *cluster.queue, *rest.coming]] = True
 
-    def _arriving(self) -> tuple[Ints, Ints]:
-        """Returns the queued jobs, which count as submitted now, and these and the later ones in order of arrival."""
-        queued = np.fromiter(self._cluster.queue, np.int64, len(self._cluster.queue))
-        return queued, np.concatenate([queued, np.setdiff1d(np.array(self._rest.coming, np.int64), self._infeasible)])
+    def _present(self, fresh: Replay) -> Machine:
+        """Returns the state now but for ends and expected ends; queued jobs arrive now, others later."""
+        cluster, rest, running = self._cluster, self._rest, self._running
+        queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
+        arriving = np.concatenate([queued, np.setdiff1d(np.array(rest.coming, np.int64), self._infeasible)])
+        jobs = fresh.machine.jobs._replace(runtime=np.array(rest.runtimes, np.float64))
+        state = fresh.machine._replace(arriving=arriving, jobs=jobs)
+        jobs.arrival[queued] = cluster.now
+        state.starting_time[running] = np.array(cluster.starting_time)[running]
+        state.log[: len(running)], state.killed[rest.killed] = running, True
+        clock = state.clock[0]
+        clock.now, clock.events, clock.idle = cluster.now, len(running), cluster.n_idle
+        return state
 
     def _cores(self, jobs: list[int]) -> tuple[NDArray[np.int32], Ints]:
         """Returns the core ids of started jobs, ascending for each, and their numbers."""
@@ -118,24 +127,15 @@ class ContinuedCores(Continued, CompiledCores):
 
     @cached_property
     def _state(self) -> Replay:
-        fresh, cluster, rest, running = self._make_state(), self._cluster, self._rest, self._running
-        queued, arriving = self._arriving()
-        jobs = fresh.machine.jobs._replace(runtime=np.array(rest.runtimes, np.float64))
-        state = fresh.machine._replace(arriving=arriving, jobs=jobs)
-        jobs.arrival[queued] = cluster.now
-        state.starting_time[running] = np.array(cluster.starting_time)[running]
-        state.log[: len(running)], state.killed[rest.killed] = running, True
-        clock, ends = state.clock[0], state.ends
-        clock.now, clock.events, clock.idle = cluster.now, len(running), cluster.n_idle
-        dates = np.array([rest.dates[job] for job in running], np.float64)
-        order = np.lexsort((np.arange(len(running)), dates))
-        ends.key[: len(running)], ends.item[: len(running)] = dates[order], order
-        ends.length[0] = len(running)
+        fresh, running = self._make_state(), self._running
+        state = self._present(fresh)
+        jobs, ends = state.jobs, state.ends
+        _set_ends(ends, running, self._rest)
         if len(state.releases.end):
             for job in running:
                 end = state.starting_time[job] + jobs.requested[job]
                 add_release(state.releases, float(end), job, float(jobs.size[job]))
-        return cast("Replay", fresh._replace(machine=state))
+        return fresh._replace(machine=state)
 
     def _begin(self, held: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> tuple[FreeRanges, int]:
         top, rank_of_core = np.int32(len(self._ranked) - 1), np.zeros(self._platform.n_cores, np.int32)
@@ -158,44 +158,51 @@ class ContinuedNodes(Continued, CompiledNodes):
     """The rest of a replay on nodes."""
 
     @cached_property
-    def _state(self) -> NodeReplay:
+    def _state(self) -> Replay:
         fresh, cluster, rest, running = self._make_state(), self._cluster, self._rest, self._running
-        queued, arriving = self._arriving()
-        entries, count, jobs = len(rest.entries), len(running), len(self._workload)
+        state, speeds, nodes = self._present(fresh), fresh.speeds, fresh.nodes
+        assert nodes is not None
         # The kernel changes these, and the cluster is needed for the result.
-        nodes: Any = tuple(each.copy() for each in cluster.cores.state)
-        progress: Any = fresh.progress if rest.progress is None else tuple(each.copy() for each in rest.progress)
-        agenda = make_heap(max(len(fresh.agenda.key), entries + 2, rest.limit + 2))
-        state: NodeReplay = fresh._replace(arriving=arriving, nodes=nodes, progress=progress, agenda=agenda)
-        ints, floats = state.ints, state.floats
-        floats[node_replay.SUBMISSION, queued] = state.dates[node_replay.NOW] = cluster.now
-        floats[node_replay.RUNTIME] = rest.runtimes
-        floats[node_replay.BEGIN, running] = [cluster.starting_time[job] for job in running]
-        floats[node_replay.DATE, running] = [rest.dates[job] for job in running]
-        ints[node_replay.JOB, :count], ints[node_replay.START, running] = running, np.arange(count)
-        ints[node_replay.KILLED, rest.killed] = 1
-        numbers = state.numbers
-        numbers[[node_replay.STARTED, node_replay.RUNNING]] = count
-        numbers[[node_replay.IDLE, node_replay.SEQUENCE, node_replay.LIMIT]] = cluster.n_idle, entries, rest.limit
+        store: Any = tuple(each.copy() for each in cluster.cores.state)
+        nodes = nodes._replace(store=store)
+        if speeds is None:
+            _set_ends(state.ends, running, rest)
+        else:
+            assert rest.progress is not None
+            progress: Any = tuple(each.copy() for each in rest.progress)
+            entries, jobs = len(rest.entries), len(self._workload)
+            agenda = make_heap(max(len(state.ends.key), entries + 2, rest.limit + 2))
+            # Entries in order are a heap.
+            agenda.key[:entries] = [date for date, _ in rest.entries]
+            agenda.item[:entries] = [number * jobs + job for number, (_, job) in enumerate(rest.entries)]
+            agenda.length[0] = entries
+            state, speeds = state._replace(ends=agenda), speeds._replace(progress=progress)
+            speeds.date[running] = [rest.dates[job] for job in running]
+            speeds.dates[0].set, speeds.dates[0].limit = entries, rest.limit
         held = IntervalSets.of(*self._cores(running))
-        ints[node_replay.HELD, 1 : count + 1] = np.cumsum(held.counts)
-        state.first[: len(held.first)], state.last[: len(held.first)] = held.first, held.last
-        # Entries in order are a heap.
-        agenda.key[:entries] = [date for date, _ in rest.entries]
-        agenda.item[:entries] = [number * jobs + job for number, (_, job) in enumerate(rest.entries)]
-        agenda.length[0] = entries
-        if not len(state.releases.end):
-            return state
-        holdings, place = state.holdings, 0
+        places = np.append(0, np.cumsum(held.counts))
+        nodes.begin[running], nodes.end[running] = places[:-1], places[1:]
+        nodes.state[0].ranges = len(held.first)
+        nodes.first[: len(held.first)], nodes.last[: len(held.first)] = held.first, held.last
+        holdings, place = nodes.holdings, 0
         for job in running:
-            placement, end = cluster.running[job], cluster.starting_time[job] + float(state.jobs.time[job])
-            if not ints[node_replay.AT_PEAK, job]:
-                end = cluster.starting_time[job] + float(state.jobs.time[job]) / cluster.cores.slowest(placement)
-            floats[node_replay.EXPECTED, job] = end
-            add_release(state.releases, end, job, float(len(placement.cores)))
-            if len(holdings.first):
+            placement, speed = cluster.running[job], 1.0
+            if not nodes.jobs.fixed[job]:
+                speed = float(cluster.cores.slowest(placement))
+            end = nodes.expected[job] = cluster.starting_time[job] + float(nodes.jobs.time[job]) / speed
+            if len(state.releases.end):
+                add_release(state.releases, end, job, float(len(placement.cores)))
+            if nodes.rules.holds:
                 last = place + len(placement.nodes)
                 holdings.first[job], holdings.last[job] = place, last
                 holdings.node[place:last], holdings.cores[place:last] = placement.nodes, placement.node_counts
                 holdings.length[0] = place = last
-        return state
+        return fresh._replace(machine=state, nodes=nodes, speeds=speeds)
+
+
+def _set_ends(ends: Heap, running: list[int], rest: Rest) -> None:
+    """Adds the dates of running jobs, each with its place among them."""
+    dates = np.array([rest.dates[job] for job in running], np.float64)
+    order = np.lexsort((np.arange(len(running)), dates))
+    ends.key[: len(running)], ends.item[: len(running)] = dates[order], order
+    ends.length[0] = len(running)

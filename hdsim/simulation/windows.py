@@ -16,6 +16,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
 from hdsim.kernels.like_jobs import note_ends
+from hdsim.kernels.machine import OVER
 from hdsim.platform.model import Platform
 from hdsim.results.metrics import bounded_slowdown, slowdown, statistics
 from hdsim.scheduling.agent import Agent, StockRules, make_agent, stock_rules
@@ -148,7 +149,7 @@ class Window:
             batched = replay.under(batch=True)
             while release[arriving[state.clock[0].arrived]] <= self.begin:
                 advance(batched, checks, 1)
-        while not advance(replay, checks, 4 * len(self.workload)):
+        while advance(replay, checks, 4 * len(self.workload)) != OVER:
             pass
         return state.starting_time, state.finish_time
 
