@@ -208,7 +208,7 @@ def test_a_subclass_with_methods_is_always_called(kind, start, caplog):
     """It runs by events, with and without checks alike."""
     platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
     workload = hdsim.Workload.from_columns(submission_time=[0, 1], runtime=[5, 5], requested_cores=[1, 1])
-    agent_module._tell_of_methods.cache_clear()
+    agent_module._told.clear()
     agents = kind(), kind()
     with caplog.at_level("INFO"):
         results = [hdsim.simulate(platform, workload, agent, check=agent is agents[0]) for agent in agents]

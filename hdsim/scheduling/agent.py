@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES, SCORES
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CLASSIC = "hdsim.agents.classic.ClassicAgent"
+#: Classes of which `_tell_of_methods` has told.
+_told: set[str] = set()
 
 
 class Agent:
@@ -118,9 +119,12 @@ def stock_rules(agent: Agent) -> StockRules | None:
     return rules if rules is not None and rules.backfill in BACKFILLS else None
 
 
-@cache
 def _tell_of_methods(kind: type, names: str) -> None:
     """Tells once that agents of a class are replayed by events."""
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if name in _told:
+        return
+    _told.add(name)
     log.info("%s is replayed by events, not in compiled code: it has its own %s", kind.__qualname__, names)
 
 

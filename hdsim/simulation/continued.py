@@ -98,7 +98,7 @@ class Continued(CompiledReplay):
         return self._cluster.cores.cores_of(placements, sizes), sizes
 
     def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        begin, finish, killed = super()._columns()  # type: ignore[safe-super]
+        begin, finish, killed = super()._columns()
         cluster, new = self._cluster, self._open
         return np.where(new, begin, cluster.starting_time), np.where(new, finish, cluster.finish_time), killed
 
