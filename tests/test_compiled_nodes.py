@@ -17,18 +17,17 @@ from hdsim.errors import ConfigError
 from hdsim.kernels.pcg64 import restore, shuffle, words_of
 from hdsim.kernels.speeds import sort
 
-# Conservative backfilling on random cores would be another kernel to compile.
 agents = st.fixed_dictionaries(
     {
         "job_policy": st.sampled_from(STATIC),
-        "backfill": st.sampled_from(["none", "easy", "greedy", "conservative"]),
+        "backfill": st.sampled_from(["none", "easy", "greedy"]),
         "backfill_order": st.sampled_from([None, *STATIC]),
         "commit_head": st.booleans(),
         "core_policy": st.sampled_from(
             ["high_gflops", "low_power", "high_cores", "high_mem", "high_mem_bw", "spread", "pack", "random"]
         ),
     }
-).filter(lambda agent: (agent["backfill"], agent["core_policy"]) != ("conservative", "random"))
+)
 options = st.fixed_dictionaries(
     {
         "contention": st.sampled_from(["none", "threshold", "fair_share", "smoothstep"]),
@@ -81,8 +80,6 @@ def test_order_learned_is_that_of_the_engine(nodes, rows, backfill, commit, core
 @pytest.mark.parametrize(
     "agent",
     [
-        {"backfill": "conservative"},
-        {"backfill": "conservative", "job_policy": "shortest", "commit_head": True, "core_policy": "spread"},
         {"job_policy": "learned"},
         {"job_policy": "learned", "backfill": "easy"},
     ],

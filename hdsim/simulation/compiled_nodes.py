@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Kinds of chunks that have a tree each.
 _MOST_TREES = 64
+#: Backfilling algorithms whose replays on nodes are those of the engine in all tests.
+_BACKFILLS = ("none", "easy", "greedy")
 
 
 def compiled_nodes(
@@ -48,7 +50,7 @@ def compiled_nodes(
 ) -> CompiledNodes | None:
     """Returns the replay of what has been set up, None if only the engine has what it needs."""
     rules, model = stock_rules(setup.agent), setup.contention
-    if rules is None or not has_kernel(rules) or rules.backfill == "rlscheduler" or setup.failures is not None:
+    if rules is None or not has_kernel(rules) or rules.backfill not in _BACKFILLS or setup.failures is not None:
         return None
     if (model is not None and not model.has_kernel) or not has_plain_jobs(platform, workload):
         return None
