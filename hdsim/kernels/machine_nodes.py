@@ -408,7 +408,7 @@ def is_chosen_beside(machine: Machine, nodes: OnNodes, job: int) -> bool:
     """
     clock, rules, state, jobs = machine.clock[0], nodes.rules, nodes.state[0], nodes.jobs
     now, shadow, time, fixed = clock.now, clock.shadow, jobs.time[job], jobs.fixed[job]
-    # What has been refused stays refused, unless something has changed.
+    # A refused job stays refused, unless something has changed.
     if job == clock.reserved or not (state.anew or job >= state.first_new):
         return False
     late = now + time / (1.0 if fixed else rules.fastest) > shadow
