@@ -51,7 +51,7 @@ NODES_STATE = np.dtype(
 
 
 class NodeRules(NamedTuple):
-    """What does not change, as plain numbers.
+    """Constants of a replay, as plain numbers.
 
     Attributes:
         policy: Core policy, see :func:`hdsim.kernels.nodes.pick`.
@@ -101,7 +101,7 @@ class OnNodes(NamedTuple):
     """Cores of nodes, J jobs, C cores, N nodes.
 
     Attributes:
-        rules: What does not change.
+        rules: Constants of the replay.
         state: (1,) of type `NODES_STATE`.
         store: Idle cores, free memory and free bandwidth.
         jobs: Requests.
