@@ -8,7 +8,7 @@ import pytest
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
-from hdsim.kernels.rules import NUMBERS
+from hdsim.kernels.rules import NUMBERS, name_and_depth, rule_label
 from hdsim.scheduling import backfill
 from hdsim.scheduling.agent import BACKFILLS, classic_name, make_agent, parse_name
 
@@ -177,6 +177,26 @@ def test_two_replays_of_one_agent_are_equal():
     agent = make_agent("easy")
     first, second = (hdsim.simulate(platform, workload, agent).starting_time.tolist() for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [(0, "greedy"), ("1", "easy"), (4, "hybrid4"), ("hybrid4", "hybrid4"), ("hybrid", "hybrid"), ("easy", "easy")],
+)
+def test_a_number_of_reservations_names_a_rule(spec: int | str, expected: str) -> None:
+    rule = rule_label(spec)
+    assert rule == expected
+    settings = {"job_policy": "sjf", "backfill": spec}
+    assert classic_name(settings, cores=False)[0] == f"{rule}-sjf"
+    given, named = make_agent(settings), make_agent(f"{rule}-sjf")
+    assert isinstance(given, ClassicAgent)
+    assert isinstance(named, ClassicAgent)
+    assert (given.rules, given.rules and given.rules.backfill) == (named.rules, name_and_depth(spec)[0])
+
+
+def test_a_negative_number_of_reservations_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"agent\.backfill: expected one of none, easy.*hybrid.*got '-1'"):
+        make_agent({"backfill": -1})
 
 
 def test_every_backfilling_algorithm_has_a_number_a_class_and_a_sentence() -> None:

@@ -1,6 +1,7 @@
 """The replay in compiled code gives the schedule of the engine and of the slow reference, core by core."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -36,7 +37,7 @@ rows = st.lists(
 agents = st.fixed_dictionaries(
     {
         "job_policy": st.sampled_from(STATIC),
-        "backfill": st.sampled_from(["none", "easy", "conservative", "rlscheduler", "greedy"]),
+        "backfill": st.sampled_from(["none", "easy", "conservative", "rlscheduler", "greedy", "hybrid", 2, 3]),
         "backfill_order": st.sampled_from([None, *STATIC]),
         "commit_head": st.booleans(),
         "core_policy": st.sampled_from(["high_gflops", "low_power", "high_mem", "high_mem_bw"]),
@@ -81,11 +82,18 @@ def test_equal_to_the_engine(rows, agent, watts, unit, kill, batch):
     options = {"kill_at_walltime": kill, "batch_events": batch}
     compiled = hdsim.simulate(platform, workload, ClassicAgent(**agent), **options)
     engine = hdsim.simulate(platform, workload, ClassicAgent(**agent), check=True, **options)
-    assert (compiled.engine["mode"], engine.engine["mode"]) == ("compiled", "events")
+    hybrid = agent["backfill"] in ("hybrid", 2, 3) and agent["backfill_order"]
+    assert (compiled.engine["mode"], engine.engine["mode"]) == ("events" if hybrid else "compiled", "events")
     assert_equal(compiled, engine)
 
 
-SCHEDULERS = {"none": ref.strict, "easy": ref.easy, "conservative": ref.conservative}
+SCHEDULERS = {
+    "none": ref.strict,
+    "easy": ref.easy,
+    "conservative": ref.conservative,
+    2: partial(ref.hybrid, depth=2),
+    4: partial(ref.hybrid, depth=4),
+}
 
 
 @given(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -421,6 +422,8 @@ BACKFILLS = {
     "easy-largest": (ref.easy, "largest"),
     "conservative": (ref.conservative, "fcfs"),
     "conservative-sjf": (ref.conservative, "sjf"),
+    "hybrid2": (partial(ref.hybrid, depth=2), "fcfs"),
+    "hybrid3-sjf": (partial(ref.hybrid, depth=3), "sjf"),
 }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.kernels.rules import rule_label
 from hdsim.report.charts import duration
 from hdsim.report.page import component, heading, listed, lone, page, scaled, tiles, versions, words
 from hdsim.report.panels import panels
@@ -49,8 +50,8 @@ def agent_name(config: Mapping[str, Any]) -> str:
     for key, shorten in (("_target_", lambda text: text.rpartition(".")[2]), ("path", lambda text: Path(text).stem)):
         if agent.get(key) and not (key == "_target_" and agent.get("path")):
             return str(shorten(str(agent[key])))
-    backfill = agent.get("backfill") or "none"
-    if backfill != "none":
+    backfill = rule_label(agent.get("backfill", "none"))
+    if backfill not in ("none", "None"):
         order = agent.get("backfill_order")
         return f"{agent.get('job_policy')} with {backfill} backfilling" + (f" by {order}" if order else "")
     return "-".join(str(agent[key]) for key in ("job_policy", "core_policy") if agent.get(key)) or "agent"

@@ -27,7 +27,7 @@ from hdsim.kernels.node_replay import NodeReplay
 from hdsim.kernels.profiles import make_profile
 from hdsim.kernels.queue_tree import make_queue_tree
 from hdsim.kernels.ranked_queue import Plan, RankedQueue
-from hdsim.kernels.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, Backfilling
+from hdsim.kernels.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, PLANNED, Backfilling
 from hdsim.platform.schema import CORES
 from hdsim.results.moment import Moment
 from hdsim.results.result import Result
@@ -66,6 +66,8 @@ def compiled_cores(
 def has_kernel(rules: StockRules) -> bool:
     """Returns whether compiled code knows the rules, where cores are interchangeable."""
     plain = rules.candidates is None and rules.estimates == "requested"
+    if rules.backfill == "hybrid" and rules.candidates is not None:
+        return False
     return rules.static or (rules.order.network is not None and plain and rules.backfill in HEAD_ALONE_NUMBERS)
 
 
@@ -131,11 +133,11 @@ def make_replay(
     )
     made = make_machine(
         columns, infeasible, backfill=backfill, commit=rules.commit_head, batch=batch_events, cores=cores,
-        releases=backfill not in (Backfilling.NONE, Backfilling.GREEDY),
+        releases=backfill not in (Backfilling.NONE, Backfilling.GREEDY), depth=rules.depth,
     )  # fmt: skip
     waiting = make_heap(jobs if backfill in HEAD_ALONE else 0)
     queue = RankedQueue(rank, place, candidate, waiting, make_queue_tree(jobs if backfill != Backfilling.NONE else 0))
-    plan = Plan(make_profile(jobs + 2), make_heap(jobs)) if backfill == Backfilling.CONSERVATIVE else None
+    plan = Plan(make_profile(jobs + 2), make_heap(jobs)) if backfill in PLANNED else None
     return Replay(made, queue, None, plan)
 
 
