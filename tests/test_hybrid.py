@@ -10,6 +10,7 @@ import pytest
 import reference as ref
 from hypothesis import given
 from hypothesis import strategies as st
+from test_compiled import assert_equal
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -77,3 +78,12 @@ def test_a_depth_that_is_none_is_refused(depth: Any) -> None:
     platform, workload = hdsim.Platform.homogeneous(nodes=1, cores_per_node=8), jobs(0, 3, 8)
     with pytest.raises(ConfigError, match=r"agent\.backfill\.depth: expected a whole number >= 1, got "):
         hdsim.simulate(platform, workload, {"job_policy": "fcfs", "backfill": with_depth(depth)})
+
+
+@pytest.mark.parametrize("depth", [2, 16])
+def test_compiled_replays_of_many_jobs_are_those_of_the_engine(depth: int) -> None:
+    workload, agent = jobs(3, 3000, 24), {"job_policy": "saf", "backfill": depth}
+    platform = hdsim.Platform.homogeneous(nodes=16, cores_per_node=4)
+    compiled, engine = (hdsim.simulate(platform, workload, agent, check=check) for check in (False, True))
+    assert (compiled.engine["mode"], engine.engine["mode"]) == ("compiled", "events")
+    assert_equal(compiled, engine)
