@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from hdsim.errors import HdsimError, is_mistake
+from hdsim.errors import ConfigError, HdsimError, is_mistake
 
 #: End of the names of temporary files.
 _TEMPORARY = ".tmp"
@@ -168,6 +168,25 @@ class GrowingCsv:
         self._latest = self._path.stat().st_size - len(lines[-1].encode())
 
 
+@contextmanager
+def writable(what: str, path: str | Path, error: type[HdsimError] = ConfigError) -> Iterator[None]:
+    """Reports that something cannot be written as the user's mistake, if a wrong path is the reason.
+
+    Args:
+        what: What is written, such as ``"a file"``.
+        path: Its path, for an error that names no file.
+        error: Class of the error.
+    """
+    try:
+        yield
+    except OSError as fault:
+        if not is_mistake(fault):
+            raise
+        raise error(
+            f"expected {what} that can be written: {fault.strerror}", where=str(fault.filename or path)
+        ) from None
+
+
 def write_bytes(path: str | Path, data: bytes, error: type[HdsimError]) -> None:
     """Writes a file atomically, compressed if its name ends in ``.gz``; equal data give equal bytes.
 
@@ -180,13 +199,8 @@ def write_bytes(path: str | Path, data: bytes, error: type[HdsimError]) -> None:
         HdsimError: The folder is missing or cannot be written.
     """
     path = Path(path)
-    try:
-        with replacing(path, binary=True) as file:
-            file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    except OSError as fault:
-        if not is_mistake(fault):
-            raise
-        raise error(f"expected a place that can be written: {fault.strerror}", where=str(path)) from None
+    with writable("a place", path, error), replacing(path, binary=True) as file:
+        file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def shown(path: Path) -> str:
