@@ -11,7 +11,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -21,7 +20,7 @@ from hdsim.report.charts import WIDE
 from hdsim.report.colors import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, light
 from hdsim.report.compare import Comparison, Row
 from hdsim.report.compare_output import short_labels
-from hdsim.report.figures import save, write_chart
+from hdsim.report.figures import ShownFigure, save, write_chart
 from hdsim.report.gangs import progress
 from hdsim.report.page import scale, words
 from hdsim.report.pairing import joined
@@ -165,8 +164,7 @@ def scenarios_svg(comparison: Comparison) -> tuple[str, str]:
     with mpl.rc_context(_IN_PAGE):
         columns = min(len(comparison.metrics), 2)
         lines = -(-len(comparison.metrics) // columns)
-        figure = Figure(figsize=(4.6 * columns, 2.7 * lines + 0.3), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = ShownFigure((4.6 * columns, 2.7 * lines + 0.3))
         panels = figure.subplots(lines, columns, squeeze=False).ravel()
         for axes, metric in zip(panels, comparison.metrics, strict=False):
             rows = [row for row in comparison.rows if row.metric == metric]
@@ -257,8 +255,7 @@ def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> Figure:
     metrics = by_metric(standings)
     count = max(map(len, metrics.values()))
     heights = 1.3 + 0.11 * count
-    figure = Figure(figsize=(10, heights * len(metrics) + 0.3), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = ShownFigure((10, heights * len(metrics) + 0.3))
     grid = figure.subplots(len(metrics), 2, squeeze=False, width_ratios=(3, 2))
     for (left, right), (metric, found) in zip(grid, metrics.items(), strict=True):
         _draw_ranks(left, found, [short[one.configuration] for one in found])
@@ -318,8 +315,7 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
     """
     with mpl.rc_context(_STYLE):
         size = 1.0 + 0.065 * max(map(len, names)) + 1.15 * len(relative.metrics), 1.5 + 0.2 * len(names)
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = ShownFigure(size)
         axes = figure.subplots()
         colors = LinearSegmentedColormap.from_list("worse", [_BETTER, "#ffffff", _WORSE])
         axes.imshow(relative.shades, cmap=colors, vmin=-_DEPTH, vmax=_DEPTH, aspect="auto")
@@ -353,8 +349,7 @@ def _panels(metrics: Sequence[str], names: Sequence[str], row_height: float) -> 
     columns = min(len(metrics), _COLUMNS)
     lines = -(-len(metrics) // columns)
     size = 0.8 + 0.06 * max(map(len, names)) + 2.3 * columns, 0.4 + lines * (0.9 + row_height * len(names))
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = ShownFigure(size)
     panels = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
     for axes, metric in zip(panels, metrics, strict=False):
         axes.set_title(words(metric))

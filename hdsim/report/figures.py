@@ -75,6 +75,10 @@ _STYLE: Any = {
 class ShownFigure(Figure):
     """A figure that notebooks show, also without pyplot."""
 
+    def __init__(self, size: tuple[float, float], layout: Any = "constrained") -> None:
+        super().__init__(figsize=size, layout=layout)
+        FigureCanvasAgg(self)
+
     def _repr_png_(self) -> bytes:
         png = BytesIO()
         self.savefig(png, format="png", dpi=80)
@@ -154,8 +158,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     bars = [name for name in _BARS if all(name in run.metrics for run in runs.values())]
     lines = -(-len(runs) // 2)
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(12, 3.4 * lines + 0.5 + 0.28 * len(runs) + 0.7), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = ShownFigure((12, 3.4 * lines + 0.5 + 0.28 * len(runs) + 0.7))
         parts: Any = figure.subfigures(2, 1, height_ratios=(3.4 * lines, 1.2 + 0.28 * len(runs)))
         upper, lower = parts
         axes = upper.subplots(lines, 2, squeeze=False, sharex=True)
@@ -230,8 +233,7 @@ def _figure(parts: Sequence[tuple[str, Plot]]) -> Figure:
     heights = [_HEIGHTS[chart.kind] * (1 if alone else 0.65) for _, chart in parts]
     legends = sum(max(_above(chart) - 24, 0) for _, chart in parts) / 72
     size = (10, sum(heights) + 0.2 + legends)
-    figure = ShownFigure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
-    FigureCanvasAgg(figure)
+    figure = ShownFigure(size, ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for ax, (title, chart) in zip(axes, parts, strict=True):
         ax.set_title(title, y=1.0, pad=_above(chart))

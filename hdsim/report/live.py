@@ -143,7 +143,11 @@ class LivePage:
             if path == "/":
                 return "text/html", self._page(), False
             if path == "/state":
-                return "application/json", json.dumps(self._state(ended=ended)), ended and not self._report
+                return (
+                    "application/json",
+                    json.dumps(self._state(ended=ended), default=np.ndarray.tolist),
+                    ended and not self._report,
+                )
             if path == "/report" and self._report:
                 return "text/html", self._report, True
         return "", "not found", False
@@ -162,7 +166,7 @@ class LivePage:
             "ended": ended,
             "report": bool(self._report),
             "tiles": self._numbers(seconds, ended=ended),
-            "charts": _plain(charts),
+            "charts": charts,
         }
 
     def _numbers(self, seconds: float, *, ended: bool) -> str:
@@ -243,12 +247,3 @@ class SweepPage(LivePage):
 
     def _charts(self) -> Mapping[str, tuple[str, Lines]]:
         return {}
-
-
-def _plain(value: Any) -> Any:
-    """Arrays as lists, for JSON."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -130,6 +130,17 @@ def component(settings: Any) -> str:
     return ", ".join([short_name(settings), *more])
 
 
+def course(manifest: Mapping[str, Any], end_time: float) -> dict[str, str]:
+    """Returns the seed of a run, its simulated seconds as time, its begin, its wall time and versions, as facts."""
+    return {
+        "Seed": str((manifest.get("seeds") or {}).get("seed", "–")),
+        "Simulated": duration(end_time),
+        "Started": str(manifest.get("start", "–")).replace("T", " ").replace("+00:00", " UTC"),
+        "Took": duration(float(manifest.get("duration") or math.nan)) + " of wall time",
+        "Versions": versions(manifest),
+    }
+
+
 def versions(manifest: Mapping[str, Any]) -> str:
     """Returns the versions of the main packages of a run."""
     found, commit = manifest.get("versions") or {}, manifest.get("git_commit") or ""
