@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,18 +96,7 @@ def hosts_of(platform: Platform) -> Hosts:
     """Returns the cores of a platform as hosts, with the names and properties of its SimGrid XML."""
     from hdsim.platform.simgrid import to_xml
 
-    described = read_xml(to_xml(platform), platform.source)
-    return Hosts(
-        platform,
-        described.names,
-        described.properties,
-        described.zone_properties,
-        described.n_states,
-        described.initial,
-        described.speed,
-        described.watts,
-        ruled=True,
-    )
+    return replace(read_xml(to_xml(platform), platform.source), platform=platform, ruled=True)
 
 
 def read_xml(data: bytes, where: str, *, master: str | None = None) -> Hosts:

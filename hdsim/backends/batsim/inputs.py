@@ -30,7 +30,7 @@ MACHINE_EVENTS = {
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a simulation; named as Batsim's options are.
+    """Settings of a simulation, the flags of ``hdsim batsim-serve``.
 
     Attributes:
         energy: Count energy and let the scheduler set P-states.
