@@ -251,16 +251,8 @@ def pod_manifest(
 ) -> dict[str, Any]:
     """Makes a Pod that requests amounts; its number of pods is ignored.
 
-    Args:
-        name: Name.
-        requests: Amounts.
-        namespace: Namespace.
-        scheduler: Name of the scheduler that is to bind it.
-        constraints: Nodes it may be on.
-        labels: Labels.
-        annotations: Annotations.
-        gang: Name and number of pods of its gang.
-        priority_class: Name of its PriorityClass.
+    `scheduler` names the one that is to bind it, `constraints` are the nodes it may be on, `gang` has the name and the
+    number of pods of its gang.
     """
     cpu, memory, _, gpus, storage = requests
     amounts = {"cpu": f"{round(cpu * 1000)}m", "memory": str(math.ceil(memory))}

@@ -33,14 +33,11 @@ _STEP = 1e-6
 
 
 class FreeAmounts:
-    """Free amounts of nodes.
+    """Free amounts of nodes, at first what is allocatable.
 
     Attributes:
         names: Names of the nodes.
         free: (N, 5) free amounts in the order of `Amounts`.
-
-    Args:
-        allocatable: Amounts of each node by its name.
     """
 
     def __init__(self, allocatable: Mapping[str, Amounts]) -> None:

@@ -107,13 +107,7 @@ class Snapshot:
 
 
 class Top:
-    """Watches the nodes and pods of a cluster.
-
-    Args:
-        connection: The connection.
-        namespace: Shows the pods of one namespace only; None: of all.
-        order: One of :data:`ORDERS`.
-    """
+    """Watches the nodes, in one of :data:`ORDERS`, and the pods of a cluster or of one namespace."""
 
     def __init__(self, connection: Connection, namespace: str | None, order: str) -> None:
         self._connection, self._namespace, self._order = connection, namespace, order
@@ -126,8 +120,7 @@ class Top:
     def snapshot(self, reasons: int) -> Snapshot:
         """Returns the present state.
 
-        Args:
-            reasons: Pods without a node whose latest FailedScheduling event is read if they have no condition.
+        Of pods without a node and a condition, the latest FailedScheduling event of the first `reasons` is read.
 
         Raises:
             BackendError: A watch is lost.

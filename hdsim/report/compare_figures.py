@@ -55,11 +55,7 @@ _BETTER, _WORSE = light(BLUE), light(ORANGE)
 
 
 def write_figure(comparison: Comparison, path: Path) -> None:
-    """Draws the means with their intervals, one panel per metric.
-
-    Args:
-        comparison: The comparison.
-        path: The file, ``.png``, ``.pdf`` or ``.svg``, as for the other figures.
+    """Draws the means with their intervals, one panel per metric, as ``.png``, ``.pdf`` or ``.svg``.
 
     Raises:
         OSError: It cannot be written.
@@ -85,10 +81,6 @@ def write_figure(comparison: Comparison, path: Path) -> None:
 
 def write_windows(comparison: Comparison, path: Path) -> bool:
     """Draws each run's difference to the baseline, and their mean with its interval, one panel per metric.
-
-    Args:
-        comparison: A comparison with windows.
-        path: The file.
 
     Returns:
         Whether a difference was drawn.
@@ -193,10 +185,6 @@ def scenarios_svg(comparison: Comparison) -> tuple[str, str]:
 def write_progress(comparison: Comparison, path: Path) -> bool:
     """Draws the difference to the baseline after each superstep, for gangs: the mean over runs of a configuration.
 
-    Args:
-        comparison: A comparison of runs of gangs.
-        path: The file.
-
     Returns:
         Whether a difference was drawn.
 
@@ -217,11 +205,6 @@ def write_ranks(standings: Sequence[Standing], short: Mapping[str, str], path: P
 
     A bar joins configurations whose ranks differ by less than the critical difference.
 
-    Args:
-        standings: The rankings.
-        short: Labels by configuration.
-        path: The file.
-
     Raises:
         OSError: It cannot be written.
     """
@@ -230,12 +213,7 @@ def write_ranks(standings: Sequence[Standing], short: Mapping[str, str], path: P
 
 
 def ranks_svg(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
-    """Returns the same figure as an element of a page, in the colours of the page.
-
-    Args:
-        standings: The rankings.
-        short: Labels by configuration.
-    """
+    """Returns the same figure as an element of a page, in the colours of the page."""
     with mpl.rc_context(_IN_PAGE):
         return _svg(_ranks(standings, short))
 
@@ -303,12 +281,7 @@ def _draw_ranks(axes: Any, found: Sequence[Standing], names: Sequence[str]) -> N
 
 
 def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
-    """Draws how much worse each configuration is by each metric, with the numbers in the cells.
-
-    Args:
-        relative: The factors.
-        names: (C,) labels of the configurations.
-        path: The file.
+    """Draws how much worse each of the named configurations is by each metric, with the numbers in the cells.
 
     Raises:
         OSError: It cannot be written.
@@ -341,10 +314,7 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
 def _panels(metrics: Sequence[str], names: Sequence[str], row_height: float) -> tuple[Figure, Any]:
     """A figure with one panel per metric, at most three side by side, and its axes, whose rows are configurations.
 
-    Args:
-        metrics: Titles of the panels.
-        names: Names of the configurations.
-        row_height: Inches per configuration.
+    The figure has `row_height` inches for each configuration.
     """
     columns = min(len(metrics), _COLUMNS)
     lines = -(-len(metrics) // columns)

@@ -86,12 +86,7 @@ class ShownFigure(Figure):
 
 
 def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> list[Path]:
-    """Draws every view of every panel but tables, and the overview of a replay.
-
-    Args:
-        panels: The panels.
-        directory: Target directory, created if missing.
-        kind: ``png`` or ``svg``.
+    """Draws every view of every panel but tables, and the overview of a replay, to ``KEY.png``, ``.pdf`` or ``.svg``.
 
     Returns:
         The files, in the order of the page.
@@ -105,11 +100,9 @@ def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> li
 
 
 def draw(panels: Sequence[Panel], kind: str) -> Figure:
-    """Draws one of the figures of `write_all`.
+    """Draws a figure of `write_all` by the key of its view, ``overview``, or ``gantt``.
 
-    Args:
-        panels: The panels.
-        kind: The key of a view, ``overview``, or ``gantt``: the jobs by core, for many jobs the busy cores by node.
+    ``gantt`` is the jobs by core, for many jobs the busy cores by node.
 
     Raises:
         ConfigError: There is no such figure.
@@ -142,10 +135,6 @@ def _by_key(panels: Sequence[Panel]) -> dict[str, list[tuple[str, Plot]]]:
 def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     """Draws the schedules of runs side by side, over one span of time, and below them statistics of the jobs.
 
-    Args:
-        runs: The runs by name.
-        path: The PNG or SVG file.
-
     Returns:
         The file.
 
@@ -177,13 +166,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
 
 
 def write_chart(title: str, chart: Chart, path: Path) -> None:
-    """Draws one chart.
-
-    Args:
-        title: Heading of the figure.
-        chart: The chart, no table.
-        path: The file, ``.png``, ``.svg`` or ``.pdf``.
-    """
+    """Draws one chart, no table, as ``.png``, ``.svg`` or ``.pdf``."""
     assert not isinstance(chart, Table)
     with mpl.rc_context(_STYLE):
         save(_figure([(title, chart)]), path)
@@ -192,9 +175,7 @@ def write_chart(title: str, chart: Chart, path: Path) -> None:
 def by_node(run: Run, longest: float) -> Plot | None:
     """Returns the schedule by nodes, None where no job has started.
 
-    Args:
-        run: The run.
-        longest: Waiting time in seconds that the scale of colours ends with.
+    The scale of colours ends with a wait of `longest` seconds.
     """
     views = {view.key: view.chart for view in schedule(run, longest).views}
     chart = views.get("gantt_nodes", views.get("occupancy"))

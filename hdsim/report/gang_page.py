@@ -39,12 +39,7 @@ def text(run: GangRecord) -> str:
 
 
 def render_sweep(name: str, runs: Mapping[str, GangRecord]) -> str:
-    """Returns the page of a sweep.
-
-    Args:
-        name: Name of the sweep.
-        runs: Its runs by name, at least one.
-    """
+    """Returns the page of a sweep: of its runs by name, at least one."""
     first = next(iter(runs.values()))
     title, facts = f"{len(runs):,} runs of gangs", {"Versions": versions(first.manifest)}
     upper = heading(title, name, "", facts, first.manifest)

@@ -90,13 +90,7 @@ class LivePage:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def begin(self, title: str, jobs: int, cores: int) -> None:
-        """Begins with a replay.
-
-        Args:
-            title: Agent and platform in a few words.
-            jobs: Number of jobs.
-            cores: Number of cores.
-        """
+        """Begins with a replay."""
         with self._lock:
             self._title, self._jobs, self._cores = title, jobs, max(cores, 1)
             self._last = Moment(0.0, 0, 0, 0, 0.0)
@@ -115,12 +109,7 @@ class LivePage:
                 self._stride *= 2
 
     def end(self, status: str, report: str = "") -> None:
-        """Ends a replay.
-
-        Args:
-            status: Word for its end, such as ``finished``.
-            report: HTML of its report, if it has one.
-        """
+        """Ends a replay with a word such as ``finished``, and the HTML of its report if it has one."""
         with self._lock:
             self._status, self._report, self._ended, self._told = status, report, monotonic(), False
 

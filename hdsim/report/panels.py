@@ -72,9 +72,7 @@ def pods(run: Run) -> Panel | None:
 def schedule(run: Run, longest: float | None = None) -> Panel:
     """Location and time of every job, or the share of busy cores of every node.
 
-    Args:
-        run: The run.
-        longest: Waiting time in seconds that the scale of colours ends with; by default the longest of the run.
+    The scale of colours ends with a wait of `longest` seconds, by default the longest of the run.
     """
     title = "Schedule"
     if not len(run.segments):

@@ -87,11 +87,7 @@ def load_metrics(names: str | Sequence[str] | None) -> list[OwnMetric]:
 
 
 def evaluate(metrics: Iterable[OwnMetric], result: FullReplay) -> tuple[dict[str, float], list[PluginError]]:
-    """Computes metrics.
-
-    Args:
-        metrics: The metrics.
-        result: A replay.
+    """Computes metrics of a replay.
 
     Returns:
         Values by name, NaN where one is not defined or has failed, and the failures.
@@ -128,11 +124,7 @@ def described(metrics: Iterable[OwnMetric]) -> dict[str, dict[str, str]]:
 
 
 def recorded(entries: Mapping[str, Any]) -> dict[str, Metric]:
-    """Reads what :func:`described` has written, without what is damaged.
-
-    Args:
-        entries: The entry of a manifest.
-    """
+    """Reads what :func:`described` has written to a manifest, without what is damaged."""
     return {
         name: Metric(
             str(entry.get("unit", "")),

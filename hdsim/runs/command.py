@@ -98,13 +98,7 @@ def finished(config: Mapping[str, Any], directory: Path) -> Outcome | str:
 
 
 def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory: Path) -> Outcome:
-    """Executes a run in its directory, in this process; an exception is recorded there and returned.
-
-    Args:
-        command: The command.
-        config: The configuration.
-        inputs: The parts that the command has built from it.
-        directory: The run directory; it is made if need be.
+    """Executes a run with inputs that the command has built, in this process; an exception is recorded and returned.
 
     Raises:
         ConfigError: Another process uses the directory, or it cannot be made.
@@ -147,11 +141,7 @@ def attempt(
 ) -> Outcome:
     """Builds and executes one of several runs, unless it has finished before; its failure is part of the outcome.
 
-    Args:
-        command: The command.
-        config: The configuration.
-        directory: The run directory.
-        composed: Hydra's composition of the configuration, for ``.hydra``.
+    `composed` is Hydra's composition of the configuration, for ``.hydra``.
 
     Raises:
         KeyboardInterrupt: A signal arrived; the results until then are in the directory.

@@ -77,11 +77,7 @@ class Sweep:
 
 
 def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
-    """Plans the runs of a sweep.
-
-    Args:
-        composer: Composes the configurations.
-        overrides: Overrides with the values of the sweep, as `Composer.overrides` returns them.
+    """Plans the runs of a sweep of overrides, as `Composer.overrides` returns them.
 
     Raises:
         ConfigError: An override is wrong.
@@ -157,14 +153,10 @@ def _key(config: Mapping[str, Any]) -> str:
 
 
 def _places(names: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Directories of configurations in the folder of a sweep.
+    """Directories of configurations, each with a name by its key, in the folder of a sweep.
 
     A configuration keeps the directory of an earlier run of it. Any other takes its name, with a hash if a run of
     another configuration has left results there.
-
-    Args:
-        names: Name of each configuration by its key.
-        directory: The folder.
     """
     manifests = {}
     for path in sorted(directory.glob(f"*/{MANIFEST}")):

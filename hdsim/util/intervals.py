@@ -157,9 +157,7 @@ class IntervalSets:
 def parse_interval_set(text: str, count: int) -> list[int]:
     """Returns the ids of one interval set, ascending; for small sets, in about a tenth of the time of arrays.
 
-    Args:
-        text: The set.
-        count: Number of ids there are.
+    There are `count` ids.
 
     Raises:
         ValueError: The text is not an interval set, or has an id twice or one that does not exist.

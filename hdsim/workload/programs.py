@@ -118,12 +118,7 @@ class Program:
 
 
 def parts_of(names: Iterable[str], profiles: Mapping[str, Any]) -> dict[str, Any]:
-    """Selects profiles by name with all profiles that they are composed of, in the order of `profiles`.
-
-    Args:
-        names: Names of profiles; unknown names are ignored.
-        profiles: Batsim profiles by name.
-    """
+    """Selects profiles by known names with all profiles that they are composed of, in the order of `profiles`."""
     needed, new = set(), [name for name in names if name in profiles]
     while new:
         name = new.pop()

@@ -118,12 +118,7 @@ class BatsimSession:
         }
 
     def request(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Appends an event of Batsim's protocol to the next reply.
-
-        Args:
-            kind: Such as ``QUERY`` or ``SET_JOB_METADATA``.
-            data: Its data.
-        """
+        """Appends an event of Batsim's protocol, such as ``QUERY``, to the next reply."""
         self._requests.append((kind, data))
 
     def read(self, text: bytes | str) -> bool:
@@ -375,13 +370,10 @@ def _host_names(resources: Sequence[Any]) -> list[str]:
 
 
 def host_order(names: Sequence[str]) -> list[int]:
-    """Finds the host of each core from the numbers in the names of the hosts.
+    """Finds the host of each core from the numbers in the names of the hosts, which are in order of their ids.
 
     Batsim 3.0 to 4.2.1 number hosts in the lexicographic order of their names, so that ``cor_10`` comes before
     ``cor_2``. Host names that differ in one number only, counted from 0 or 1, tell the core ids.
-
-    Args:
-        names: Name of each host, by host id.
 
     Returns:
         Host id of each core.

@@ -42,10 +42,7 @@ _VERSIONED = tuple(
 def inputs(config: Mapping[str, Any], platform: Platform | None, workload: Workload | None) -> Iterator[dict[str, str]]:
     """Yields every file that a run reads, with its digest.
 
-    Args:
-        config: The configuration; each text in it that is the path of a file counts.
-        platform: The platform, with the files its types come from.
-        workload: The workload.
+    These are files of platform and workload, and each text of the configuration that is the path of a file.
 
     Yields:
         ``kind`` (the configuration's key), ``path`` and ``sha256``.
@@ -97,11 +94,7 @@ class Change(NamedTuple):
 
 
 def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) -> list[Change]:
-    """Compares the inputs of a configuration with those of an earlier run of it.
-
-    Args:
-        recorded: Inputs of the earlier run.
-        config: The configuration, which is that of the earlier run.
+    """Compares the inputs of a configuration with those that are recorded of an earlier run of it.
 
     Returns:
         Each file that has changed, is gone, or was none of the inputs.

@@ -44,11 +44,7 @@ _CONTENTION_STEPS = 20_000
 
 
 def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
-    """Writes all results of a replay.
-
-    Args:
-        path: The run directory.
-        result: The replay; of an interrupted one, the jobs that ended until then are written.
+    """Writes all results of a replay; of an interrupted one, those of the jobs that ended until then.
 
     Returns:
         Entries of the manifest: the simulated time in seconds, and what depends on wall time.
@@ -88,12 +84,7 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
 
 
 def write_jobs(path: Path, result: FullReplay) -> None:
-    """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload.
-
-    Args:
-        path: The file.
-        result: A replay.
-    """
+    """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload."""
     workload = result.workload
     with replacing(path) as file:
         file.write(",".join(JOB_COLUMNS) + "\n")

@@ -34,12 +34,7 @@ class Goal:
     trains: bool
 
     def command_for(self, run: Run, judge: Callable[[int, float], object] | None) -> Command:
-        """The command for a run of a trial.
-
-        Args:
-            run: The run.
-            judge: Called with the step and the score of each evaluation of a training.
-        """
+        """The command for a run of a trial, whose judge gets step and score of each evaluation of a training."""
         if not self.trains:
             return self.command
         return replace(self.command, run=partial(_train, resume=_can_resume(run), judge=judge))

@@ -122,10 +122,6 @@ class Search:
     def plan(self, overrides: Sequence[str], folder: Path) -> Sequence[Run]:
         """The runs of a trial.
 
-        Args:
-            overrides: Its values.
-            folder: The folder of their directories.
-
         Raises:
             ConfigError: The values make no configuration.
         """

@@ -57,13 +57,8 @@ class Study:
     Values of a trial follow from the seed and the trials before: with one worker the trials are those of a search that
     was never interrupted. The trial of a killed process is evaluated again, a training from its latest checkpoint on.
 
-    Args:
-        directory: Folder of the database; the runs of trial 7 lie in ``trials/0007``.
-        space: The settings.
-        goal: Measure of trials.
-        settings: Of the search.
-        plan: The runs of a trial from its overrides and the folder of their directories.
-        identity: Facts that are equal in all processes that work on the search.
+    The runs of trial 7 lie in ``trials/0007``. The plan makes the runs of a trial from its overrides and the folder of
+    their directories; all processes that work on the search have the same identity.
 
     Raises:
         ConfigError: The directory has another search, or a damaged one.
@@ -167,11 +162,7 @@ class Study:
         return self._plan(self.space.overrides(trial.params), self.directory / "trials" / f"{trial.number:04}")
 
     def search(self, jobs: int, ended: Callable[[FrozenTrial], object]) -> None:
-        """Evaluates trials until there are as many as the settings ask for.
-
-        Args:
-            jobs: Number of processes; 1 is this one.
-            ended: Called with each trial that has ended.
+        """Evaluates trials in some processes, 1 is this one, until there are as many as the settings ask for.
 
         Raises:
             KeyboardInterrupt: A signal arrived.
