@@ -63,13 +63,7 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
 
 @dataclass(frozen=True)
 class _Content:
-    """Content of a report.
-
-    Attributes:
-        panels: Makes the panels.
-        page: Makes the page.
-        text: Tables for the terminal.
-    """
+    """Makes panels, page and tables for the terminal of a report."""
 
     panels: Callable[[], Sequence[Panel]]
     page: Callable[[], str]

@@ -31,14 +31,7 @@ _LOOK = 0.2
 
 
 class Creation(NamedTuple):
-    """An object to create.
-
-    Attributes:
-        due: Seconds since the begin.
-        path: Path of the collection.
-        body: The object.
-        pods: Pods that come of it.
-    """
+    """An object to create, `due` seconds after the begin, in the collection `path`; `pods` come of it."""
 
     due: float
     path: str

@@ -61,14 +61,10 @@ class FreeAmounts:
 
 @dataclass
 class Binding:
-    """A pod and its node.
+    """A pod (``NAMESPACE/NAME``) and its node.
 
     Attributes:
-        pod: ``NAMESPACE/NAME``.
-        node: Name of the node.
-        requests: Requested amounts.
         constraints: Nodes that the pod may be on.
-        priority: Priority.
         decided: The binding is one of the recorded scheduler; other pods only take amounts of nodes.
         begin: Begin in seconds of the recording.
         duration: Run time of the pod's annotation in seconds, None without one.
@@ -88,13 +84,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording.
-
-    Attributes:
-        path: The file.
-        nodes: Allocatable amounts of each node by its name.
-        bindings: The bindings in their order.
-    """
+    """A recording: allocatable amounts of nodes by name, and bindings in their order."""
 
     path: Path
     nodes: dict[str, Amounts]

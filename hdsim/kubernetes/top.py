@@ -22,12 +22,7 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 @dataclass(frozen=True, slots=True)
 class WatchedPod:
-    """A pod, and the reason why it has no node.
-
-    Attributes:
-        pod: The pod.
-        reason: Message of its condition PodScheduled, empty without one.
-    """
+    """A pod, and the message of its condition PodScheduled, why it has no node; empty without one."""
 
     pod: PodView
     reason: str
@@ -85,11 +80,9 @@ class NodeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A cluster at one time.
+    """A cluster at a time in seconds since 1970.
 
     Attributes:
-        time: Seconds since 1970.
-        nodes: Its nodes.
         pods: Its pods: those without a node first, then the youngest ones.
         states: Number of pods in each state.
     """

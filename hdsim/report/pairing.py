@@ -32,11 +32,9 @@ REPLICATION = ("seed", "workload.seed", "workload.start", "start")
 
 @dataclass(frozen=True)
 class Entry:
-    """A run, and where it belongs.
+    """A run, its metrics, and where it belongs.
 
     Attributes:
-        path: Its directory.
-        metrics: Its metrics.
         scenario: Settings shared with the compared runs.
         configuration: Settings of its configuration.
         replication: Seed and part of the trace.
@@ -51,13 +49,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run.
-
-    Attributes:
-        path: Its directory.
-        manifest: Its manifest.
-        metrics: Its metrics.
-    """
+    """A finished run."""
 
     path: Path
     manifest: Mapping[str, Any]

@@ -49,12 +49,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Waits:
-    """Waiting times of the jobs that started in the replay and have a recorded one.
-
-    Attributes:
-        simulated: (J,) s.
-        recorded: (J,) s.
-    """
+    """(J,) waiting times in seconds of the jobs that started in the replay and have a recorded one."""
 
     simulated: Floats
     recorded: Floats

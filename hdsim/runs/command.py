@@ -72,9 +72,7 @@ class Outcome:
     """End of a run.
 
     Attributes:
-        directory: Its run directory.
         metrics: Its metrics; empty if it failed.
-        failure: Why it failed.
         error: The exception behind `failure`, in the process that executed the run only.
         seconds: Time of its execution; None if it had finished before.
         notes: Text on standard output and standard error of a run in a process of a pool.

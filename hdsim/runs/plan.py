@@ -34,11 +34,9 @@ _UNSAFE = re.compile(r"[^\w.+=,@%()-]+")
 
 @dataclass(frozen=True)
 class Run:
-    """A planned run.
+    """A planned run; its directory is absolute.
 
     Attributes:
-        directory: Its run directory, absolute.
-        config: Its configuration.
         overrides: The overrides that it was composed with.
         varied: The keys that vary in the sweep, with this run's values as they are written in overrides.
         composed: Hydra's composition of the configuration.
@@ -53,12 +51,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of a sweep.
-
-    Attributes:
-        directory: The folder of their directories, absolute.
-        runs: The runs, no two of the same configuration.
-    """
+    """The runs of a sweep, no two of the same configuration; `directory`, absolute, is the folder of theirs."""
 
     directory: Path
     runs: tuple[Run, ...]

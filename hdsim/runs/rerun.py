@@ -32,10 +32,7 @@ _SHOWN = 60
 class Original:
     """A finished run that is to be repeated.
 
-    Attributes:
-        directory: Its run directory.
-        manifest: Its manifest.
-        moved: Present place of each input, or folder of inputs, that lies elsewhere now.
+    `moved` has the present place of each input, or folder of inputs, that lies elsewhere now.
     """
 
     directory: Path

@@ -31,8 +31,6 @@ class Outcome:
     """Results of a study.
 
     Attributes:
-        study: The study.
-        directory: Its directory.
         tables: Tables by name.
         figures: File of each figure by name.
         findings: Expected numbers and what came out.

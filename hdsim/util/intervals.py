@@ -27,8 +27,7 @@ class IntervalSets:
 
     Attributes:
         counts: (S,) number of intervals of each set.
-        first: (R,) first id of each interval, set by set, ascending within a set.
-        last: (R,) last id of each interval.
+        first, last: (R,) ids of each interval, set by set, ascending within a set.
     """
 
     __deepcopy__ = itself

@@ -72,12 +72,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The consecutive steps of a job.
-
-    Attributes:
-        tasks: Number of tasks, one per core.
-        steps: The steps; equal steps are one object.
-    """
+    """The consecutive steps of a job with `tasks` tasks, one per core; equal steps are one object."""
 
     __deepcopy__ = itself
 

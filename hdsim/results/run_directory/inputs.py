@@ -79,8 +79,7 @@ class Change(NamedTuple):
     Attributes:
         kind: Key of the configuration.
         path: The file as the manifest or the configuration names it.
-        then: Its digest in the earlier run, empty if it was no input.
-        now: Its present digest, empty if it is gone.
+        then, now: Its digests, empty if it was no input then or is gone now.
     """
 
     kind: str

@@ -21,13 +21,7 @@ class Pruned(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Goal:
-    """The measure of trials.
-
-    Attributes:
-        command: Executes the runs of a trial.
-        metric: The metric.
-        trains: The runs are trainings, judged by their best validation score.
-    """
+    """The measure of trials, whose runs a command executes; trainings are judged by their best validation score."""
 
     command: Command
     metric: str

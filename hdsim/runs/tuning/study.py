@@ -38,13 +38,7 @@ Evaluation = Generator[tuple[Command, Run], Outcome, float | None]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a search.
-
-    Attributes:
-        trials: Number of trials, those of earlier processes included.
-        seed: Of the sampler.
-        pruner: ``median`` or ``none``.
-    """
+    """Settings of a search: trials, those of earlier processes included; seed of the sampler; `median` or `none`."""
 
     trials: int
     seed: int
@@ -248,11 +242,7 @@ class Study:
 class Judge:
     """Reports the evaluations of a training to its trial, from any process.
 
-    Attributes:
-        directory: Of the search.
-        pruner: Its pruner.
-        trial: Id of the trial.
-        last: Steps of the training, after which it is not pruned any more.
+    `directory` and `pruner` are those of the search, `trial` is an id; after `last` steps the training is not pruned.
     """
 
     directory: Path
