@@ -101,20 +101,8 @@ def launch(
 ) -> None:
     """Runs a command for one configuration or a sweep of them, or prints the configuration.
 
-    Args:
-        command: The command.
-        report: Prints the outcome of one run.
-        overrides: The user's.
-        config_name: Primary configuration.
-        config_dir: See `configured` for this one and the others.
-        multirun: A sweep.
-        jobs: Number of processes of a sweep.
-        shard: Number and count of the part of the sweep to run.
-        cfg: Print that part of the configuration.
-        resolved: With `cfg`.
-        package: With `cfg`.
-        info: Print that about the configuration.
-        live: Show a sweep on a page at that port, 0 for a free one.
+    `report` prints the outcome of one run. The keywords are the options of :func:`configured`; `live` shows a sweep on
+    a page at that port, 0 for a free one.
     """
     from hdsim.config.composer import Composer
 

@@ -45,13 +45,7 @@ def run_sweep(
 ) -> None:
     """Runs a sweep and prints its progress and its results.
 
-    Args:
-        command: The command.
-        composer: Composes the configurations.
-        given: The overrides.
-        jobs: Number of processes.
-        shard: Number and count of the part to run.
-        live: Port of a page of the sweep, 0 for a free one; None for no page.
+    It runs in `jobs` processes, of a shard its part alone, and is shown on a page at the port `live`, 0 for a free one.
 
     Raises:
         HdsimError: A configuration is wrong.

@@ -52,12 +52,8 @@ def launch_training(
 ) -> None:
     """Runs a command that trains, new or resumed.
 
-    Args:
-        command: The command; its `run` takes the keywords `resume` and `quiet`.
-        report: Prints the outcome.
-        overrides: The user's, with ``resume=true`` or without.
-        config_name: Primary configuration.
-        options: ``quiet``, and further arguments of :func:`hdsim.cli.launch.launch`.
+    `run` of the command takes the keywords `resume` and `quiet`. The options are ``quiet`` and those of
+    :func:`hdsim.cli.launch.launch`.
 
     Raises:
         ConfigError: A package is missing, or there is no such training to resume.

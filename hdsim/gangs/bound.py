@@ -205,10 +205,8 @@ class _Relaxation:
 def lower_bound(segments: Segments, penalty: float, progress: Callable[[float], object] = lambda part: None) -> float:
     """Returns a total that no plan for known workloads falls below, in seconds.
 
-    Args:
-        segments: Plans of the segments; they are improved on the way.
-        penalty: Cost of a change of the shares in seconds.
-        progress: Called with the part of the work that is done.
+    Plans of the segments are improved on the way; `progress` is called with the part of the work that is done. The
+    penalty is the cost of a change of the shares in seconds.
     """
     relaxation = _Relaxation(segments)
     count, widths = len(segments.sizes), len(segments.costs)

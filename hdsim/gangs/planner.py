@@ -70,10 +70,7 @@ class Plans:
 class Planner(ABC):
     """Base class of planners.
 
-    Args:
-        profile: Durations of the tasks.
-        budget: The CPU shares that are distributed.
-        predictions: (R, F, J) workload sizes predicted at each row for this row and those after it.
+    Predictions are (R, F, J) workload sizes, at each row for this row and those after it.
     """
 
     def __init__(self, profile: Profile, budget: Budget, predictions: Floats) -> None:
@@ -82,22 +79,15 @@ class Planner(ABC):
 
     @abstractmethod
     def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
-        """Plans the shares of B windows.
+        """Plans the shares of B windows of supersteps with (n, J) workload sizes.
 
-        Args:
-            sizes: (n, J) workload sizes of supersteps.
-            first: (B,) first superstep of each window.
-            width: (B,) number of supersteps of each window.
+        The windows begin with (B,) supersteps `first` and have (B,) numbers of supersteps `width`.
         """
 
     def plans(self, row: int, spans: Sequence[Span], stride: int = 1) -> Plans:
         """Plans the shares of windows, each from the predictions made at one row.
 
-        Args:
-            row: The row.
-            spans: The windows, hashable.
-            stride: Rows until the next call with these windows. Further rows are planned in advance, each from its
-                own predictions.
+        Rows until the next call with these windows (`stride`) are planned in advance, each from its own predictions.
         """
         known = self._plans.setdefault(spans, {})
         if row not in known:

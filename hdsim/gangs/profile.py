@@ -55,11 +55,7 @@ class Profile:
         return tuple(RectBivariateSpline(self.sizes, self.shares, grid) for grid in self.durations)
 
     def at(self, sizes: Floats, shares: Floats | Ints) -> Floats:
-        """Returns the durations of the tasks in supersteps.
-
-        Args:
-            sizes: (n, J) workload sizes.
-            shares: (J,) or (n, J) CPU shares in millicores.
+        """Returns the durations of the tasks for (n, J) workload sizes and (J,) or (n, J) CPU shares in millicores.
 
         Returns:
             (n, J) durations in seconds.

@@ -83,10 +83,7 @@ def build_folder() -> Path:
 
 
 def find_programs(names: tuple[str, ...]) -> dict[str, Path]:
-    """Finds programs in `build_folder` or on PATH.
-
-    Args:
-        names: Their file names.
+    """Finds programs by their file names in `build_folder` or on PATH.
 
     Raises:
         ConfigError: Some are missing.
@@ -119,13 +116,10 @@ def _version_of(program: Path) -> str:
 
 
 def build(report: Callable[[str], None]) -> Path:
-    """Builds the programs that are missing in `build_folder` or have another version.
+    """Builds the programs that are missing in `build_folder` or have another version; reports each line of progress.
 
     Each program replaces its file when it is complete, so that an interrupted build continues with the next one.
     Go keeps the sources and compiled packages in its own caches.
-
-    Args:
-        report: Called with each line of progress.
 
     Returns:
         The folder.
@@ -214,12 +208,7 @@ def _module_file(program: Program, source: Mapping[str, Any]) -> str:
 
 
 class _Go:
-    """Runs ``go`` in a folder.
-
-    Args:
-        program: Name of the program, for messages.
-        folder: The working directory.
-    """
+    """Runs ``go`` in a working directory; the name of the program is for messages."""
 
     def __init__(self, program: Program, folder: Path) -> None:
         self.folder = folder

@@ -28,14 +28,7 @@ _VERBS = ("list", "watch", "create", "delete")
 
 @dataclass(frozen=True)
 class _JobView:
-    """A Job.
-
-    Attributes:
-        key: Its name.
-        uid: Unique id.
-        version: Resource version.
-        ended: Its end in words, empty while it runs.
-    """
+    """A Job; `ended` is its end in words, empty while it runs."""
 
     key: str
     uid: str

@@ -95,11 +95,7 @@ class Window:
     """One metric of one run of a configuration that has several: of one seed, of one part of the trace.
 
     Attributes:
-        scenario: As in :class:`Row`, like the next four.
-        configuration: See there.
-        metric: See there.
-        unit: See there.
-        baseline: See there.
+        scenario, configuration, metric, unit, baseline: As in :class:`Row`.
         replication: Seed and part of the trace, as text.
         value: The metric.
         difference: To the baseline's run of the same replication, NaN without one.

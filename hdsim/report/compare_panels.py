@@ -28,10 +28,6 @@ _POINTS, _STRETCHES, _NARROW = 1_000, 240, 4
 def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
     """Returns the panels of replays; of trainings and gangs there are none.
 
-    Args:
-        comparison: The comparison.
-        short: Labels by scenarios and configurations.
-
     Raises:
         ConfigError: Results of a run are damaged.
     """

@@ -111,13 +111,7 @@ def distribution(
 ) -> Panel:
     """Returns a panel with the share of jobs at or below each value; values below the axis count as its first.
 
-    Args:
-        key: Of the view.
-        title: Heading.
-        note: How to read it.
-        x: Axis; its upper end is set beyond the largest value.
-        curves: Values and colours by label.
-        points: Most steps of a curve.
+    `curves` has values and colours by label. The upper end of the axis is set beyond the largest value.
     """
     largest = max(float(values.max()) for values, _ in curves.values())
     high = largest * 1.1 if x.kind == "number" else max(largest * 1.1, x.low * 10)

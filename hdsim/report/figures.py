@@ -75,6 +75,10 @@ _STYLE: Any = {
 class ShownFigure(Figure):
     """A figure that notebooks show, also without pyplot."""
 
+    def __init__(self, size: tuple[float, float], layout: Any = "constrained") -> None:
+        super().__init__(figsize=size, layout=layout)
+        FigureCanvasAgg(self)
+
     def _repr_png_(self) -> bytes:
         png = BytesIO()
         self.savefig(png, format="png", dpi=80)
@@ -82,12 +86,7 @@ class ShownFigure(Figure):
 
 
 def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> list[Path]:
-    """Draws every view of every panel but tables, and the overview of a replay.
-
-    Args:
-        panels: The panels.
-        directory: Target directory, created if missing.
-        kind: ``png`` or ``svg``.
+    """Draws every view of every panel but tables, and the overview of a replay, to ``KEY.png``, ``.pdf`` or ``.svg``.
 
     Returns:
         The files, in the order of the page.
@@ -101,11 +100,9 @@ def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> li
 
 
 def draw(panels: Sequence[Panel], kind: str) -> Figure:
-    """Draws one of the figures of `write_all`.
+    """Draws a figure of `write_all` by the key of its view, ``overview``, or ``gantt``.
 
-    Args:
-        panels: The panels.
-        kind: The key of a view, ``overview``, or ``gantt``: the jobs by core, for many jobs the busy cores by node.
+    ``gantt`` is the jobs by core, for many jobs the busy cores by node.
 
     Raises:
         ConfigError: There is no such figure.
@@ -138,10 +135,6 @@ def _by_key(panels: Sequence[Panel]) -> dict[str, list[tuple[str, Plot]]]:
 def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     """Draws the schedules of runs side by side, over one span of time, and below them statistics of the jobs.
 
-    Args:
-        runs: The runs by name.
-        path: The PNG or SVG file.
-
     Returns:
         The file.
 
@@ -154,8 +147,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     bars = [name for name in _BARS if all(name in run.metrics for run in runs.values())]
     lines = -(-len(runs) // 2)
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(12, 3.4 * lines + 0.5 + 0.28 * len(runs) + 0.7), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = ShownFigure((12, 3.4 * lines + 0.5 + 0.28 * len(runs) + 0.7))
         parts: Any = figure.subfigures(2, 1, height_ratios=(3.4 * lines, 1.2 + 0.28 * len(runs)))
         upper, lower = parts
         axes = upper.subplots(lines, 2, squeeze=False, sharex=True)
@@ -174,13 +166,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
 
 
 def write_chart(title: str, chart: Chart, path: Path) -> None:
-    """Draws one chart.
-
-    Args:
-        title: Heading of the figure.
-        chart: The chart, no table.
-        path: The file, ``.png``, ``.svg`` or ``.pdf``.
-    """
+    """Draws one chart, no table, as ``.png``, ``.svg`` or ``.pdf``."""
     assert not isinstance(chart, Table)
     with mpl.rc_context(_STYLE):
         save(_figure([(title, chart)]), path)
@@ -189,9 +175,7 @@ def write_chart(title: str, chart: Chart, path: Path) -> None:
 def by_node(run: Run, longest: float) -> Plot | None:
     """Returns the schedule by nodes, None where no job has started.
 
-    Args:
-        run: The run.
-        longest: Waiting time in seconds that the scale of colours ends with.
+    The scale of colours ends with a wait of `longest` seconds.
     """
     views = {view.key: view.chart for view in schedule(run, longest).views}
     chart = views.get("gantt_nodes", views.get("occupancy"))
@@ -230,8 +214,7 @@ def _figure(parts: Sequence[tuple[str, Plot]]) -> Figure:
     heights = [_HEIGHTS[chart.kind] * (1 if alone else 0.65) for _, chart in parts]
     legends = sum(max(_above(chart) - 24, 0) for _, chart in parts) / 72
     size = (10, sum(heights) + 0.2 + legends)
-    figure = ShownFigure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
-    FigureCanvasAgg(figure)
+    figure = ShownFigure(size, ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for ax, (title, chart) in zip(axes, parts, strict=True):
         ax.set_title(title, y=1.0, pad=_above(chart))

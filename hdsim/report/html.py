@@ -12,7 +12,7 @@ import numpy as np
 
 from hdsim.kernels.rules import rule_label
 from hdsim.report.charts import duration
-from hdsim.report.page import component, heading, listed, lone, page, scaled, tiles, versions, words
+from hdsim.report.page import component, course, heading, listed, lone, page, scaled, tiles, words
 from hdsim.report.panels import panels
 from hdsim.report.recorded import waits
 from hdsim.results import metrics
@@ -117,11 +117,7 @@ def _header(run: Run) -> str:
         "Contention": component(config.get("contention")),
         "Network": component(config.get("network")),
         "Failures": component(config.get("failures")),
-        "Seed": str((manifest.get("seeds") or {}).get("seed", "–")),
-        "Simulated": duration(run.end_time),
-        "Started": str(manifest.get("start", "–")).replace("T", " ").replace("+00:00", " UTC"),
-        "Took": duration(float(manifest.get("duration") or math.nan)) + " of wall time",
-        "Versions": versions(manifest),
+        **course(manifest, run.end_time),
     }
     return heading(title(run), source, _warning(run, jobs), facts, manifest)
 

@@ -34,11 +34,7 @@ _SUFFIXES = re.compile(r"(\.(json|swf|txt|csv|xml|py|safetensors|pkl|pt|zip|gz))
 
 
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns one label for each configuration; those that differ in a setting have different labels.
-
-    Args:
-        configs: Configurations of runs, of which only the differences count.
-    """
+    """Returns one label for each configuration; those that differ in a setting have different labels."""
     found = settings(configs)
     names = told(found, differing(found))
     return [text(key(one, names)) for one in found]

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from hdsim.errors import ConfigError, is_mistake
 from hdsim.report.html import agent_name, main_metrics, render
 from hdsim.report.page import tiles
 from hdsim.report.panels import panels
 from hdsim.report.tables import table
-from hdsim.util.files import replacing
+from hdsim.util.files import replacing, writable
 from hdsim.util.text import format_number
 
 if TYPE_CHECKING:
@@ -66,13 +65,8 @@ def figure(run: Run, kind: str) -> Figure:
 
 def write_report(run: Run, file: Path) -> Path:
     """Writes the report, see :meth:`hdsim.results.result.Result.report`."""
-    try:
-        with replacing(file) as page:
-            page.write(render(run))
-    except OSError as error:
-        if not is_mistake(error):
-            raise
-        raise ConfigError(f"expected a file that can be written, got: {error.strerror}", where=str(file)) from None
+    with writable("a file", file), replacing(file) as page:
+        page.write(render(run))
     return file
 
 

@@ -32,11 +32,9 @@ REPLICATION = ("seed", "workload.seed", "workload.start", "start")
 
 @dataclass(frozen=True)
 class Entry:
-    """A run, and where it belongs.
+    """A run, its metrics, and where it belongs.
 
     Attributes:
-        path: Its directory.
-        metrics: Its metrics.
         scenario: Settings shared with the compared runs.
         configuration: Settings of its configuration.
         replication: Seed and part of the trace.
@@ -51,13 +49,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run.
-
-    Attributes:
-        path: Its directory.
-        manifest: Its manifest.
-        metrics: Its metrics.
-    """
+    """A finished run."""
 
     path: Path
     manifest: Mapping[str, Any]
@@ -82,11 +74,7 @@ def finished(directories: Iterable[Path]) -> tuple[list[Finished], dict[Path, st
 
 
 def check_definitions(runs: Iterable[Finished], names: Iterable[str]) -> None:
-    """Checks that metrics of the user have one unit and one direction in all runs.
-
-    Args:
-        runs: The runs.
-        names: Names of the compared metrics.
+    """Checks that compared metrics of the user have one unit and one direction in all runs.
 
     Raises:
         ConfigError: Two runs differ in those of a metric.
@@ -196,12 +184,7 @@ def _own(settings: list[dict[str, str]]) -> list[str]:
 
 
 def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key]:
-    """Finds the differences of runs and the baseline's configuration.
-
-    Args:
-        runs: The runs.
-        first: The run with the baseline's configuration.
-    """
+    """Finds the differences of runs, and the configuration of the baseline, which is that of the run `first`."""
     directories = [run.path for run in runs]
     settings = labels.settings([run.manifest["config"] for run in runs])
     differing = labels.differing(settings)

@@ -21,24 +21,18 @@ _PARTS = ("workload.start", "start", "window")
 
 @dataclass(frozen=True)
 class Ratio:
-    """One metric of one configuration relative to the baseline.
+    """One metric of one configuration relative to the baseline; an interval goes from `..._low` to `..._high`.
 
     Attributes:
-        metric: Name of the metric.
-        configuration: Label of the configuration.
-        baseline: Label of the baseline.
+        configuration, baseline: Their labels.
         seeds: Seeds with the same jobs, as of trainings.
         traces: Traces: jobs of other files, generators or seeds. Scenarios, such as loads and platforms, replay the
             same traces.
         windows: Windows of all traces in all scenarios, whole traces among them.
         ratio: Ratio of the means.
-        ratio_low, ratio_high: Its interval, as for the next ones.
         geometric: Geometric mean of the ratios of the windows.
-        geometric_low, geometric_high: See there.
         middle: Interquartile mean of these ratios.
-        middle_low, middle_high: See there.
         improvement: Probability that a seed is better than the baseline on a window, ties counted half.
-        improvement_low, improvement_high: See there.
     """
 
     metric: str

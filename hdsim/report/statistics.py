@@ -21,14 +21,7 @@ _MANY = 10_000
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval, whose bounds are NaN where there is none.
-
-    Attributes:
-        value: The mean.
-        low: Lower bound.
-        high: Upper bound.
-        count: Values that the mean was taken over.
-    """
+    """An estimate, such as a mean over `count` values, with its confidence interval; without one its bounds are NaN."""
 
     value: float
     low: float

@@ -98,12 +98,7 @@ def nodes(result: FullReplay) -> Ints:
 
 
 def fewest_nodes(platform: Platform, cores: Ints) -> Ints:
-    """Returns the (J,) least number of nodes that have as many cores between them.
-
-    Args:
-        platform: The platform.
-        cores: (J,) cores of each job.
-    """
+    """Returns the (J,) least number of nodes with as many cores between them as each job has: `cores`, (J,)."""
     largest_first = np.sort(platform.node_cpu_cores)[::-1]
     return np.searchsorted(np.cumsum(largest_first), cores) + 1
 

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 def powered_until(finish_time: Floats, end_time: float, ran: Segments) -> float:
     """Returns the end of the period whose energy counts: the last finish, if any, or the interruption of a replay.
 
-    Args:
-        finish_time: (J,) s, NaN for a job that never ended.
-        end_time: End of the period accounted for, in seconds.
-        ran: Allocations; attempts that failures cut short may go beyond the last finish.
+    Attempts that failures cut short may go beyond the last finish (s, NaN for a job that never ended).
     """
     if np.isnan(finish_time).all():
         return end_time

@@ -72,9 +72,7 @@ class Outcome:
     """End of a run.
 
     Attributes:
-        directory: Its run directory.
         metrics: Its metrics; empty if it failed.
-        failure: Why it failed.
         error: The exception behind `failure`, in the process that executed the run only.
         seconds: Time of its execution; None if it had finished before.
         notes: Text on standard output and standard error of a run in a process of a pool.
@@ -98,13 +96,7 @@ def finished(config: Mapping[str, Any], directory: Path) -> Outcome | str:
 
 
 def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory: Path) -> Outcome:
-    """Executes a run in its directory, in this process; an exception is recorded there and returned.
-
-    Args:
-        command: The command.
-        config: The configuration.
-        inputs: The parts that the command has built from it.
-        directory: The run directory; it is made if need be.
+    """Executes a run with inputs that the command has built, in this process; an exception is recorded and returned.
 
     Raises:
         ConfigError: Another process uses the directory, or it cannot be made.
@@ -147,11 +139,7 @@ def attempt(
 ) -> Outcome:
     """Builds and executes one of several runs, unless it has finished before; its failure is part of the outcome.
 
-    Args:
-        command: The command.
-        config: The configuration.
-        directory: The run directory.
-        composed: Hydra's composition of the configuration, for ``.hydra``.
+    `composed` is Hydra's composition of the configuration, for ``.hydra``.
 
     Raises:
         KeyboardInterrupt: A signal arrived; the results until then are in the directory.

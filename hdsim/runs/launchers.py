@@ -40,12 +40,7 @@ _SHARED = (
 
 
 def launched(launcher: DictConfig, command: Command, runs: Sequence[Run]) -> Iterator[tuple[int, Outcome]]:
-    """Executes runs by a launcher of Hydra other than the basic one.
-
-    Args:
-        launcher: The configuration ``hydra.launcher``.
-        command: The command.
-        runs: The runs.
+    """Executes runs by a launcher, ``hydra.launcher`` of the configuration, other than the basic one.
 
     Yields:
         The number of a run that has ended, and its outcome.

@@ -39,9 +39,6 @@ class Pool:
 
     Workers keep the platforms and traces that they have read. A worker that is killed costs the run that it executes,
     and a new worker takes its place. Workers end with the process that made them.
-
-    Args:
-        jobs: Number of processes.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -59,11 +56,7 @@ class Pool:
     ) -> Future[Outcome]:
         """Has a worker build and execute a run, after those submitted before.
 
-        Args:
-            command: The command; it is sent by pickle.
-            config: The configuration.
-            directory: The run directory.
-            composed: Hydra's composition of the configuration, for ``.hydra``.
+        The command is sent by pickle; `composed` is Hydra's composition of the configuration, for ``.hydra``.
 
         Returns:
             The outcome. Its exception is an error of the pool itself, such as a command that cannot be pickled.
@@ -117,11 +110,7 @@ class Pool:
 
 
 def start_server(jobs: int) -> None:
-    """Starts the server of the workers, which forks itself for each; it imports their modules in the meantime.
-
-    Args:
-        jobs: Number of workers, which share the cores.
-    """
+    """Starts the server of workers, which share the cores; it imports their modules, and forks itself for each."""
     forkserver.set_forkserver_preload(list(_PRELOADED))
     with _limited_threads(max(1, (os.cpu_count() or 1) // jobs)):
         forkserver.ensure_running()

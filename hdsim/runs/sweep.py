@@ -29,12 +29,7 @@ class Observer:
     """Is told of the progress of a sweep; by default it does nothing."""
 
     def found(self, finished: Sequence[Outcome], outdated: Mapping[str, Sequence[Run]]) -> None:
-        """Is called at the beginning.
-
-        Args:
-            finished: Outcomes of the runs that have finished before.
-            outdated: Runs with an earlier run in their directory that does not count, by the reason in words.
-        """
+        """Is called at the beginning, with finished runs and, by the reason in words, with those that do not count."""
 
     def done(self, run: Run, outcome: Outcome) -> None:
         """Is called after each other run."""
@@ -43,11 +38,7 @@ class Observer:
 def run_all(command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: Observer | None = None) -> list[Outcome]:
     """Executes the runs that have not finished before; the failure of one does not stop the others.
 
-    Args:
-        command: The command.
-        runs: The runs.
-        jobs: Number of processes; 1 is this one. With a launcher of Hydra other than the basic one it is 1.
-        observer: Is told of the progress.
+    With 1 process it is this one, and so it must be with a launcher of Hydra other than the basic one.
 
     Returns:
         The outcomes in the order of `runs`.

@@ -50,13 +50,8 @@ def run_training(
 ) -> tuple[Any, dict[str, Any]]:
     """Trains; see :func:`hdsim.learning.training.run.run_training`.
 
-    Args:
-        config: The configuration.
-        setup: The parts that were built from it.
-        directory: The run directory.
-        resume: Continue the training that has begun there.
-        command: The command that continues it, for the message of an interruption.
-        quiet: Show no progress. In a process of a pool, whose text is shown at the end, there is none either.
+    `command` continues it, for the message of an interruption. In a process of a pool, whose text is shown at the end,
+    there is no progress either.
 
     Raises:
         KeyboardInterrupt: A signal arrived.

@@ -31,8 +31,6 @@ class Outcome:
     """Results of a study.
 
     Attributes:
-        study: The study.
-        directory: Its directory.
         tables: Tables by name.
         figures: File of each figure by name.
         findings: Expected numbers and what came out.
@@ -52,12 +50,7 @@ class Outcome:
 def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figures: bool = True) -> Outcome:
     """Executes a study in a directory; runs that are finished there are used as they are.
 
-    Args:
-        study: The study.
-        directory: Target directory.
-        launch: Executes a command line of ``hdsim``.
-        data: Folder of the reference data.
-        figures: Draw the figures too.
+    `launch` executes a command line of ``hdsim``; `data` is the folder of the reference data.
 
     Raises:
         HdsimError: Reference data are missing, or a table cannot be made.

@@ -27,8 +27,7 @@ class IntervalSets:
 
     Attributes:
         counts: (S,) number of intervals of each set.
-        first: (R,) first id of each interval, set by set, ascending within a set.
-        last: (R,) last id of each interval.
+        first, last: (R,) ids of each interval, set by set, ascending within a set.
     """
 
     __deepcopy__ = itself
@@ -157,9 +156,7 @@ class IntervalSets:
 def parse_interval_set(text: str, count: int) -> list[int]:
     """Returns the ids of one interval set, ascending; for small sets, in about a tenth of the time of arrays.
 
-    Args:
-        text: The set.
-        count: Number of ids there are.
+    There are `count` ids.
 
     Raises:
         ValueError: The text is not an interval set, or has an id twice or one that does not exist.

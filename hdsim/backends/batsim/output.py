@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.errors import ConfigError, is_mistake
+from hdsim.errors import ConfigError
 from hdsim.results.run_directory.formats import JOB_COLUMNS, schedule_csv
-from hdsim.util.files import csv_fields, csv_text, write_bytes
+from hdsim.util.files import csv_fields, csv_text, writable, write_bytes
 from hdsim.util.intervals import format_interval_set
 
 #: P-state in Batsim's table of a host that changes to another.
@@ -269,12 +269,8 @@ def make_folder(prefix: str) -> None:
     Raises:
         ConfigError: They cannot be made.
     """
-    try:
+    with writable("a prefix of files", prefix):
         Path(prefix).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if not is_mistake(error):
-            raise
-        raise ConfigError(f"expected a prefix that can be written to: {error.strerror}", where=prefix) from None
 
 
 def _stretch(wait: float, execution: float) -> float:

@@ -16,12 +16,7 @@ _REPLIES_PER_UPDATE = 256
 
 
 def serve(server: Server, exchange: Callable[[str], str | bytes], progress: Callable[[], object] | None = None) -> None:
-    """Simulates for a scheduler until the end.
-
-    Args:
-        server: The simulation.
-        exchange: Sends a message to the scheduler and returns its reply.
-        progress: Called every 256 replies.
+    """Simulates for a scheduler until the end; `exchange` sends it a message and returns its reply.
 
     Raises:
         BackendError: See :meth:`Server.answer`, and whatever `exchange` raises. A scheduler may hang up after

@@ -113,7 +113,6 @@ class Server:
         self._unavailable: set[int] = set()
         check_events(events or (), len(hosts), forward_unknown=options.forward_unknown_events)
         self._external = list(reversed(events or ()))
-        self._has_external = events is not None
         for event in self._external:
             self._wake(float(event["timestamp"]))
         self._calls: list[float] = []

@@ -11,7 +11,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.batsim.protocol import (
     FROM_BATSIM,
@@ -27,6 +27,7 @@ from hdsim.errors import BackendError, nearest
 from hdsim.util.intervals import format_interval_set
 
 if TYPE_CHECKING:
+    from hdsim.backends.batsim.pstates import PStates
     from hdsim.cluster.state import Cluster
 
 log = logging.getLogger(__name__)
@@ -55,19 +56,6 @@ _DIGITS = re.compile(r"(\d+)")
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
-class StateKeeper(Protocol):
-    """Decides on the P-states of cores; see :class:`hdsim.backends.batsim.pstates.PStates`."""
-
-    def start(self, job: int, cores: Sequence[int]) -> None:
-        """A job has started on some cores."""
-
-    def end(self, job: int, cores: Sequence[int]) -> None:
-        """A job has left its cores."""
-
-    def changes(self) -> Iterable[tuple[int, Sequence[int]]]:
-        """Returns the P-states to set now, each with the ascending ids of its cores."""
-
-
 class BatsimSession:
     """The state of the protocol, from ``SIMULATION_BEGINS`` to ``SIMULATION_ENDS``.
 
@@ -91,7 +79,7 @@ class BatsimSession:
         cluster: Cluster,
         *,
         infeasible: Iterable[int] = (),
-        pstates: StateKeeper | None = None,
+        pstates: PStates | None = None,
         registers_jobs: bool = False,
     ) -> None:
         self.cluster = cluster
@@ -130,12 +118,7 @@ class BatsimSession:
         }
 
     def request(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Appends an event of Batsim's protocol to the next reply.
-
-        Args:
-            kind: Such as ``QUERY`` or ``SET_JOB_METADATA``.
-            data: Its data.
-        """
+        """Appends an event of Batsim's protocol, such as ``QUERY``, to the next reply."""
         self._requests.append((kind, data))
 
     def read(self, text: bytes | str) -> bool:
@@ -387,13 +370,10 @@ def _host_names(resources: Sequence[Any]) -> list[str]:
 
 
 def host_order(names: Sequence[str]) -> list[int]:
-    """Finds the host of each core from the numbers in the names of the hosts.
+    """Finds the host of each core from the numbers in the names of the hosts, which are in order of their ids.
 
     Batsim 3.0 to 4.2.1 number hosts in the lexicographic order of their names, so that ``cor_10`` comes before
     ``cor_2``. Host names that differ in one number only, counted from 0 or 1, tell the core ids.
-
-    Args:
-        names: Name of each host, by host id.
 
     Returns:
         Host id of each core.

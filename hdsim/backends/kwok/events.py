@@ -22,11 +22,7 @@ _LONGEST_NOTE = 1000
 class Notices:
     """Events about pods that are not scheduled, and their conditions, one for each change of the reason.
 
-    Args:
-        cluster: The cluster.
-        sender: Sends them.
-        identity: Name of this instance.
-        silent: Another scheduler is responsible for the pods.
+    They are silent where another scheduler is responsible for the pods.
     """
 
     def __init__(self, cluster: Cluster, sender: Sender, identity: str, *, silent: bool) -> None:

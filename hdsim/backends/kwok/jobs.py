@@ -42,6 +42,10 @@ _QUEUED, _STARTING, _RUNNING = FinalState.QUEUED, FinalState.STARTING, FinalStat
 class Jobs:
     """Pods of one scheduler as jobs of a cluster; pods of others take resources of nodes.
 
+    `observing` tells that another scheduler binds the pods, `trains` that the jobs are those of an episode of a
+    training. Jobs of a `trace` become pods; without one, pods become jobs. `observe` takes the latency of each
+    ``binding`` in seconds.
+
     Attributes:
         members: The pods that jobs are made of, by their uids; pods of the API server until they are deleted.
         of_job: Pods of each job, as long as one of them is there.
@@ -49,18 +53,6 @@ class Jobs:
         bindings: Number of pods that were bound.
         asked: Seconds that the pods that have succeeded were to run.
         late: Seconds that these have taken longer, from the decision to the end.
-
-    Args:
-        cluster: The cluster.
-        nodes: Its nodes.
-        sender: Sends bindings.
-        notices: Events of pods.
-        settings: The settings.
-        scheduler: Name of the scheduler of the pods.
-        observing: Another scheduler binds the pods.
-        trace: Jobs that become pods, None where pods become jobs.
-        trains: The jobs are those of an episode of a training.
-        observe: Takes the latency of each ``binding`` in seconds.
     """
 
     def __init__(

@@ -38,11 +38,6 @@ class Nodes:
             reader.
         warning: Nodes that are not in the platform at the start, empty for none.
 
-    Args:
-        cluster: The state.
-        views: The nodes of the API server by name.
-        spare: Number of spare nodes.
-
     Raises:
         ConfigError: A node of the platform is missing, or has other amounts.
     """

@@ -73,15 +73,13 @@ class Sender:
 
     The outcome of a binding without an answer is looked up at the API server, which binds a pod at most once.
 
+    At most `width` requests are in flight. `deliver` takes outcomes, and the error of a request that can never succeed,
+    in the thread of the connection.
+
     Attributes:
         stopped: Reason for which bindings are not sent any more, empty while they are.
         in_flight: Number of requests without an answer.
         may_bind: Asked before every binding.
-
-    Args:
-        connection: The connection.
-        deliver: Takes outcomes, and the error of a request that can never succeed, in the thread of the connection.
-        width: Maximum number of requests in flight.
     """
 
     def __init__(self, connection: Connection, deliver: Callable[[Outcome | BackendError], None], width: int) -> None:

@@ -19,13 +19,7 @@ _CREATED, _EXISTS = 201, 409
 
 
 class Trace:
-    """The pods of known jobs: created when the jobs are due, and recognized when the watch reports them.
-
-    Args:
-        cluster: The cluster before its first event.
-        settings: The settings.
-        scheduler: Name of the scheduler of the pods.
-    """
+    """The pods of known jobs: created when the jobs are due, and recognized when the watch reports them."""
 
     def __init__(self, cluster: Cluster, settings: Settings, scheduler: str) -> None:
         self._cluster, self._settings = cluster, settings

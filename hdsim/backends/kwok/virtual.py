@@ -59,12 +59,6 @@ class Virtual(Session):
 
     A start is confirmed once the API server has bound all pods of the job. If it refuses one of them, all are created
     anew and the start has failed.
-
-    Args:
-        connection: The connection.
-        settings: The settings.
-        setup: The cluster and its models.
-        identity: Name of this instance.
     """
 
     bindings = 0

@@ -48,20 +48,8 @@ _QUIET = 1.0
 class Wall(Session):
     """Jobs of a cluster, by the clock on the wall.
 
-    Attributes:
-        jobs: The jobs that the pods make up.
-        caches: Copies of the pods and the nodes of the API server.
-        sender: Sends bindings and events.
-        heard: Monotonic time of the last look at the news, in seconds.
-        decisions: Number of pods that were decided on.
-
-    Args:
-        connection: The connection.
-        settings: The settings.
-        setup: The cluster and its agent.
-        stop: Received signals.
-        identity: Name of this instance.
-        observe: Takes the latency of each ``decision`` and ``binding`` in seconds.
+    `observe` takes the latency of each ``decision`` and ``binding`` in seconds. `jobs` has the jobs that the pods make
+    up; other attributes are those of :class:`hdsim.backends.kwok.session.Session`.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ import click
 
 from hdsim.cli.bsp.gang import build
 from hdsim.config.keys import GANG_RULES
-from hdsim.errors import ConfigError, is_mistake
-from hdsim.util.files import shown
+from hdsim.errors import ConfigError
+from hdsim.util.files import shown, writable
 from hdsim.util.text import format_number, format_table
 
 if TYPE_CHECKING:
@@ -42,13 +42,8 @@ def account(runs: tuple[Path, ...], orders: int) -> None:
 
     for directory in dict.fromkeys(run for given in runs for run in run_directories(given)):
         items = _account(directory, orders)
-        try:
+        with writable("a directory", directory):
             write_accounting(directory, items)
-        except OSError as error:
-            if not is_mistake(error):
-                raise
-            message = f"expected a directory that can be written to: {error.strerror}"
-            raise ConfigError(message, where=str(directory)) from None
         click.echo(f"{shown(directory)}\n{_table(items)}\n\ntable  {shown(directory / 'accounting.csv')}\n")
 
 

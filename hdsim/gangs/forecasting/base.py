@@ -67,11 +67,7 @@ class SeasonalNaive(Forecaster):
 
 
 class Ensemble(Forecaster):
-    """The mean of other forecasters.
-
-    Args:
-        members: Their names.
-    """
+    """The mean of other forecasters by their names."""
 
     def __init__(self, members: Sequence[str] = ("ridge", "trees")) -> None:
         members = list(members)

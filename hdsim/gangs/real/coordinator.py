@@ -32,14 +32,6 @@ class Coordinator:
     A superstep is complete when all tasks have left the barrier of one attempt and the journal has it; only then the
     controller leaves as well and the tasks continue. Any fault before ends the attempt: its barrier is removed, dead
     processes are replaced and all tasks begin the superstep again.
-
-    Args:
-        session: The controller's session.
-        root: Path of the gang in ZooKeeper.
-        launcher: Starts the processes.
-        tasks: Names of the tasks.
-        journal: Record of finished supersteps and faults.
-        attempts: Number of attempts of a superstep before the run fails.
     """
 
     def __init__(
@@ -56,13 +48,7 @@ class Coordinator:
         session.create(f"{self._root}/members", makepath=True)
 
     def superstep(self, superstep: int, sizes: Sequence[float], shares: Sequence[int], **facts: Any) -> None:
-        """Runs a superstep and adds it to the journal.
-
-        Args:
-            superstep: Its number.
-            sizes: Workload size of each task.
-            shares: CPU shares of each task in millicores.
-            facts: Further entries of the journal.
+        """Runs a superstep with a size and millicores of each task, and adds it with further facts to the journal.
 
         Raises:
             BackendError: ZooKeeper is silent, or the attempts are used up.

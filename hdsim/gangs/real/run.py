@@ -38,9 +38,7 @@ class RealRun(GangRun):
 
     Attributes:
         predicted: (N, J) durations by the profile, for the executed sizes and shares, in seconds.
-        starts: Starts of controllers, entries of the journal.
-        entries: (N,) entries of the journal, one for each superstep.
-        faults: Entries of the journal, one for each attempt that was not completed.
+        starts, entries, faults: Entries of the journal: starts of controllers, supersteps, attempts not completed.
     """
 
     predicted: Floats

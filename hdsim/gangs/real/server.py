@@ -42,12 +42,10 @@ admin.enableServer=false
 class Server:
     """A server that ends with the run, and is started again on its data when it ends before.
 
+    The folder of its data is emptied.
+
     Attributes:
         address: ``host:port``.
-
-    Args:
-        folder: Folder of its data, which is emptied.
-        log_file: File of its messages.
 
     Raises:
         ConfigError: ZooKeeper is not installed.

@@ -107,11 +107,6 @@ class Session:
     def create(self, path: str, data: bytes = b"", **kind: bool) -> None:
         """Creates a node, and the nodes above it with ``makepath``.
 
-        Args:
-            path: Path of the node.
-            data: Its data.
-            kind: ``ephemeral``, ``sequence`` or ``makepath`` of kazoo.
-
         Raises:
             LookupError: There is no node above it.
         """

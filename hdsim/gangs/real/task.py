@@ -33,13 +33,7 @@ class _Over(Exception):
 class Task:
     """A task of a gang.
 
-    Args:
-        session: Its session.
-        root: Path of the gang.
-        task: Name of the stressor.
-        member: Name of the process in the gang.
-        stressors: The command of the task.
-        timeout: Seconds without an event after which the task ends.
+    It ends after `timeout` seconds without an event.
     """
 
     def __init__(

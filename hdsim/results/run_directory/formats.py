@@ -96,9 +96,7 @@ def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
 def read_columns(path: Path, readers: Callable[[list[str]], Mapping[str, Reader]]) -> dict[str, NDArray[Any]]:
     """Reads columns of a CSV file in blocks of rows, since the texts of all rows take ten times the memory of numbers.
 
-    Args:
-        path: The file.
-        readers: Takes the header, and returns by name how each column is read.
+    `readers` takes the header, and returns by name how each column is read.
 
     Raises:
         ConfigError: The file is missing or no table, or what `readers` and a reader raise.

@@ -171,8 +171,11 @@ def git_commit() -> str | None:
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # Without the lock that `git describe --dirty` takes, and leaves in the checkout if it is killed.
+    command = ["git", "--no-optional-locks", "-C", str(root), "status", "--porcelain=2", "--branch", "-uno"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
+    commit = told[0].removeprefix("# branch.oid ")
+    return f"{commit}-dirty" if any(not line.startswith("#") for line in told) else commit

@@ -149,11 +149,7 @@ def _collecting_later() -> Iterator[None]:
 
 @_collecting_later()
 def read_jobs(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Reads some columns of the jobs of a run: ids as they are, and numbers.
-
-    Args:
-        path: The run directory.
-        names: Names of the columns, ``job_id`` or such of times.
+    """Reads columns of the jobs of a run: ``job_id`` as it is, and times as numbers.
 
     Raises:
         ConfigError: ``jobs.csv`` is missing or damaged.

@@ -21,25 +21,14 @@ class Pruned(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Goal:
-    """The measure of trials.
-
-    Attributes:
-        command: Executes the runs of a trial.
-        metric: The metric.
-        trains: The runs are trainings, judged by their best validation score.
-    """
+    """The measure of trials, whose runs a command executes; trainings are judged by their best validation score."""
 
     command: Command
     metric: str
     trains: bool
 
     def command_for(self, run: Run, judge: Callable[[int, float], object] | None) -> Command:
-        """The command for a run of a trial.
-
-        Args:
-            run: The run.
-            judge: Called with the step and the score of each evaluation of a training.
-        """
+        """The command for a run of a trial, whose judge gets step and score of each evaluation of a training."""
         if not self.trains:
             return self.command
         return replace(self.command, run=partial(_train, resume=_can_resume(run), judge=judge))

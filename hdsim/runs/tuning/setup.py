@@ -36,13 +36,11 @@ _AGENTS = ("agent=", "agent.path=", "agent._target_=", "experiment=", "tune.spac
 
 @dataclass(frozen=True)
 class Search:
-    """A search that has been asked for.
+    """A search that has been asked for, in a directory.
 
     Attributes:
-        directory: Its directory.
         goal: Its measure of trials.
         space: The settings that are searched for.
-        settings: Of the search.
         composer: Composes the runs.
         replications: The runs of a trial, here that of the first values of the space.
         identity: Facts that are equal in all processes that work on the search.
@@ -121,10 +119,6 @@ class Search:
 
     def plan(self, overrides: Sequence[str], folder: Path) -> Sequence[Run]:
         """The runs of a trial.
-
-        Args:
-            overrides: Its values.
-            folder: The folder of their directories.
 
         Raises:
             ConfigError: The values make no configuration.

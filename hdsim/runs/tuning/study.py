@@ -38,13 +38,7 @@ Evaluation = Generator[tuple[Command, Run], Outcome, float | None]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a search.
-
-    Attributes:
-        trials: Number of trials, those of earlier processes included.
-        seed: Of the sampler.
-        pruner: ``median`` or ``none``.
-    """
+    """Settings of a search: trials, those of earlier processes included; seed of the sampler; `median` or `none`."""
 
     trials: int
     seed: int
@@ -57,13 +51,8 @@ class Study:
     Values of a trial follow from the seed and the trials before: with one worker the trials are those of a search that
     was never interrupted. The trial of a killed process is evaluated again, a training from its latest checkpoint on.
 
-    Args:
-        directory: Folder of the database; the runs of trial 7 lie in ``trials/0007``.
-        space: The settings.
-        goal: Measure of trials.
-        settings: Of the search.
-        plan: The runs of a trial from its overrides and the folder of their directories.
-        identity: Facts that are equal in all processes that work on the search.
+    The runs of trial 7 lie in ``trials/0007``. The plan makes the runs of a trial from its overrides and the folder of
+    their directories; all processes that work on the search have the same identity.
 
     Raises:
         ConfigError: The directory has another search, or a damaged one.
@@ -167,11 +156,7 @@ class Study:
         return self._plan(self.space.overrides(trial.params), self.directory / "trials" / f"{trial.number:04}")
 
     def search(self, jobs: int, ended: Callable[[FrozenTrial], object]) -> None:
-        """Evaluates trials until there are as many as the settings ask for.
-
-        Args:
-            jobs: Number of processes; 1 is this one.
-            ended: Called with each trial that has ended.
+        """Evaluates trials in some processes, 1 is this one, until there are as many as the settings ask for.
 
         Raises:
             KeyboardInterrupt: A signal arrived.
@@ -257,11 +242,7 @@ class Study:
 class Judge:
     """Reports the evaluations of a training to its trial, from any process.
 
-    Attributes:
-        directory: Of the search.
-        pruner: Its pruner.
-        trial: Id of the trial.
-        last: Steps of the training, after which it is not pruned any more.
+    `directory` and `pruner` are those of the search, `trial` is an id; after `last` steps the training is not pruned.
     """
 
     directory: Path

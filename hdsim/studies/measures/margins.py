@@ -140,11 +140,7 @@ def measure(
 
 
 class _Strict:
-    """Replays windows under baselines, whose strict counterparts are replayed first.
-
-    Args:
-        windows: The windows.
-    """
+    """Replays windows under baselines, whose strict counterparts are replayed first."""
 
     def __init__(self, windows: list[_Window]) -> None:
         self._windows = windows
