@@ -107,17 +107,6 @@ def test_priorities_are_the_closed_form(rows: Any, half_life: float, account: st
     assert agent.compared
 
 
-def test_the_user_who_has_used_less_is_first() -> None:
-    # User 1 runs first; at 1000 s a job of each user waits, that of user 1 for longer.
-    rows = [(0, 1000, CORES, 1), (10, 50, CORES, 1), (10, 50, CORES, 2)]
-    platform = hdsim.Platform.homogeneous(nodes=CORES, cores_per_node=1)
-    assert hdsim.simulate(platform, workload_of(rows), "multifactor").starting_time.tolist() == [0, 1050, 1000]
-    assert hdsim.simulate(platform, workload_of(rows), "fcfs").starting_time.tolist() == [0, 1000, 1050]
-    # Slurm's weights are 0 without a configuration: first come, first served.
-    nothing = {"job_policy": "multifactor", "multifactor": dict.fromkeys(WEIGHTS, 0)}
-    assert hdsim.simulate(platform, workload_of(rows), nothing).starting_time.tolist() == [0, 1000, 1050]
-
-
 def test_forks_carry_the_usage() -> None:
     rng = np.random.default_rng(4)
     rows = [tuple(map(int, rng.integers((0, 1, 1, 0), (2000, 9000, CORES + 1, 4)))) for _ in range(80)]
