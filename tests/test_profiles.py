@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tiers import ci
 
 from hdsim.kernels import node_profiles as nodes
 from hdsim.kernels import profiles as cores
@@ -360,7 +361,7 @@ def test_running_jobs_are_in_order_of_their_expected_ends() -> None:
 
 @pytest.mark.parametrize(
     "variable",
-    ["NUMBA_DISABLE_JIT", pytest.param("NUMBA_BOUNDSCHECK", marks=pytest.mark.nightly)],
+    [*ci("NUMBA_DISABLE_JIT"), pytest.param("NUMBA_BOUNDSCHECK", marks=pytest.mark.nightly)],
 )
 def test_kernels_run_as_python_and_stay_inside_their_arrays(variable: str, tmp_path: Path) -> None:
     if variable in os.environ:

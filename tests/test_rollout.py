@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from tiers import ci
 
 import hdsim
 from hdsim.agents.rollout import Future, Rollout
@@ -145,7 +146,7 @@ def test_same_seed_same_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backfill", "base"), [("none", "f1"), ("easy", "f1"), ("rlscheduler", "f2"), ("none", "learned")]
+    ("backfill", "base"), [("none", "f1"), ("easy", "f1"), ("rlscheduler", "f2"), *ci(("none", "learned"))]
 )
 def test_nothing_of_the_future_is_known(backfill: str, base: str) -> None:
     whole, agent = jobs(2, 120), {"_target_": "hdsim.agents.rollout.Rollout", "backfill": backfill, "scenarios": 4}
