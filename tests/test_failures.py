@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import reference as ref
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tiers import examples
 
 import hdsim
 from hdsim import Platform, Workload, simulate
@@ -490,7 +491,7 @@ def table(result: Result) -> list[tuple[int, float, float, list[int]]]:
 
 @pytest.mark.parametrize("interval", [None, 1, 3])
 @pytest.mark.parametrize("agent", list(PLANS))
-@settings(max_examples=30, deadline=None)
+@examples(30, 30)
 @given(case=cases())
 def test_against_a_second_replay(
     agent: str, interval: float | None, case: tuple[Platform, Workload, list[tuple[int, float, float]]]
@@ -511,7 +512,7 @@ AGENTS = ("fcfs", "sjf-random", "random-high_mem", "easy-saf", "conservative", "
 
 
 @pytest.mark.parametrize("contention", ["none", "fair_share", "threshold"])
-@settings(max_examples=25, deadline=None)
+@examples(25, 25)
 @given(
     case=cases(),
     agent=st.sampled_from(AGENTS),

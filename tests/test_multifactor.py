@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import hdsim
 from hdsim.agents.classic import ClassicAgent
@@ -93,7 +94,7 @@ class Checked(ClassicAgent):
         return scores
 
 
-@settings(max_examples=40)
+@examples(40, 40)
 @given(
     rows=ROWS,
     half_life=st.sampled_from([0.0, 3600.0, 5 * DAY]),

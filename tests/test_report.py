@@ -804,6 +804,7 @@ def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("make", [nothing_fits, one_instant])
+@pytest.mark.ci
 def test_figures_of_runs_with_little_in_them(make: Callable[[Path], Run], tmp_path: Path) -> None:
     from hdsim.report.figures import write_all
 

@@ -145,7 +145,7 @@ def composed(compose: Callable[[], Any]) -> Any:
     return OmegaConf.to_yaml(config), flags, config._get_flag("struct"), checked
 
 
-@examples(10, 1500)
+@examples(30, 1500)
 @given(st.lists(st.one_of(choices, values, values), max_size=6, unique_by=lambda text: text.partition("=")[0]))
 def test_a_composition_that_shares_parts_is_that_of_hydra(overrides: list[str]) -> None:
     shared = composed(lambda: SHARED._composed(overrides, RunMode.RUN))
