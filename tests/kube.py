@@ -18,12 +18,13 @@ from typing import Any
 
 import psutil
 import yaml
+from tiers import TIER
 
 from hdsim.kubernetes.control_plane import ControlPlane
 
 PATIENCE = 120.0  # s, until a wait has failed
 #: Control planes at a time: a test of one takes a fifth of a processor, and a control plane one gigabyte.
-PLANES = max(1, min(2 * (os.cpu_count() or 1), int(psutil.virtual_memory().total / 4e9)))
+PLANES = max(1, min((2 if TIER else 1) * (os.cpu_count() or 1), int(psutil.virtual_memory().total / 4e9)))
 _SUFFIXES = {"": 1, "m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 1e3, "M": 1e6, "G": 1e9}
 
 

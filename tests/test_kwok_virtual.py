@@ -140,7 +140,7 @@ def searching(kind: str, backfill: str) -> Any:
 
 def learned(module: str, name: str) -> Any:
     agent = {"_target_": f"hdsim.agents.{module}", "checkpoint": name}
-    return pytest.param(agent, id=name, marks=pytest.mark.requires("torch"))
+    return pytest.param(agent, id=name, marks=[pytest.mark.requires("torch"), pytest.mark.ci])
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def learned(module: str, name: str) -> Any:
     [
         {"job_policy": "fcfs", "core_policy": "least_allocated"},
         {"job_policy": "sjf", "backfill": "easy", "core_policy": "most_allocated"},
-        searching("rollout.Rollout", "easy"),
         *ci(
+            searching("rollout.Rollout", "easy"),
             {"job_policy": "fcfs", "backfill": "conservative", "core_policy": "spread"},
             {"job_policy": "priority", "backfill": "greedy", "core_policy": "balanced_allocation"},
             searching("rollout.Rollout", "none"),
