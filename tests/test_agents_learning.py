@@ -110,7 +110,13 @@ RIGHT = {"fast_or_frugal": "first-low_power", "spread_or_pack": "first-high_mem_
     [
         # The other case is repetition; tests/test_sb3.py compares updates of sb3 with the library's own.
         pytest.param(
-            case, name, marks=pytest.mark.nightly if case == "fast_or_frugal" or name.startswith("sb3") else ()
+            case,
+            name,
+            marks=pytest.mark.nightly
+            if case == "fast_or_frugal" or name.startswith("sb3")
+            else ()
+            if name == "ppo"
+            else pytest.mark.ci,
         )
         for case, names in CASES.items()
         for name in names

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from asynchronous import Asynchronous, Growing
+from batsim_peer import behind_batsim
 from conftest import require_component
 
 import hdsim
 from hdsim.backends.base import Backend, Capabilities, make_backend
 from hdsim.backends.batsim.backend import Batsim
-from hdsim.backends.batsim.files import Files
-from hdsim.backends.batsim.hosts import load_hosts
-from hdsim.backends.batsim.inputs import read_jobs
-from hdsim.backends.batsim.serve import SchedulerSocket, serve
-from hdsim.backends.batsim.server import Options, Server
 from hdsim.backends.kwok.backend import Kwok
 from hdsim.backends.sim import Sim
 from hdsim.cluster.state import Cluster, FinalState
@@ -116,33 +111,13 @@ def play(name: str, platform: hdsim.Platform, agent: Agent, jobs: hdsim.Workload
     """What an agent makes of a workload on a backend, every invariant checked at every instant."""
     options: dict[str, Any] = {"seed": 1, "check": True}
     if name == "batsim":
-        return play_batsim(platform, agent, jobs, folder, options)
+        return behind_batsim(platform, agent, jobs, folder, **options)
     backends: dict[str, Callable[[], Backend]] = {
         "sim": lambda: make_backend("sim"),
         "asynchronous": lambda: Asynchronous(seed=5),
         "growing": lambda: Growing(seed=5, later=jobs.rows(10)),
     }
     return backends[name]().run(platform, jobs[:10] if name == "growing" else jobs, agent, folder, **options)[0]
-
-
-def play_batsim(
-    platform: hdsim.Platform, agent: Agent, jobs: hdsim.Workload, folder: Path, options: dict[str, Any]
-) -> Result:
-    files = Files(folder / "server", energy=False, kill_at_walltime=False)
-    files.write(platform, jobs)
-    hosts = load_hosts(files.platform)
-    server = Server(hosts, [read_jobs(files.workload, hosts.platform)], Options())
-    endpoint = f"ipc://{folder}/socket"
-
-    def simulate() -> None:
-        with SchedulerSocket(endpoint, timeout=60) as scheduler:
-            serve(server, scheduler.exchange)
-
-    with ThreadPoolExecutor() as threads:
-        served = threads.submit(simulate)
-        result, _ = Batsim(socket=endpoint).run(platform, jobs, agent, folder, **options)
-        served.result()
-    return result
 
 
 def outcome(result: Result) -> list[bytes]:

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 from spoiling import spoilt
+from tiers import examples
 
 import hdsim
 from hdsim.backends.batsim.backend import Batsim
@@ -372,7 +373,7 @@ jobs = st.lists(
 # The last job is as long as its walltime, and its end a sum of several parts.
 @example(jobs=[*[(0, 1, 1, 0, 0)] * 5, (0, 15, 1, 0, 0)], agent="random-random")
 @given(jobs=jobs, agent=st.sampled_from(["easy", "conservative", "shortest-high_mem", "random-random", "busy", "void"]))
-@settings(max_examples=40)
+@examples(40, 40)
 def test_any_workload(tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple[int, ...]], agent: str) -> None:
     submission, runtime, cores, memory, bandwidth = (np.array(column) for column in zip(*jobs, strict=True))
     machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2, memory_gb_per_node=1.0, mem_bw=10.0)
@@ -537,7 +538,7 @@ values = st.one_of(
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@examples(150, 150)
 def test_spoilt_messages_end_in_one_error(shared_data: Path, data: st.DataObject) -> None:
     """Any part of a recorded message exchanged for something else is understood or refused, and never trips hdsim."""
     folder = shared_data / "batsim_runs"

@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spoiling import spoilt
+from tiers import examples
 
 import hdsim
 from hdsim.backends.batsim.hosts import hosts_of, load_hosts, read_xml
@@ -1252,7 +1253,7 @@ values = st.one_of(
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@examples(150, 150)
 @pytest.mark.parametrize("name", ["transcript", "transcript-easy"])
 def test_spoilt_replies_end_in_one_error(shared_data: Path, name: str, data: st.DataObject) -> None:
     """Any part of a recorded reply exchanged for something else is carried out or refused, and never trips hdsim."""

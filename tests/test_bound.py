@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -59,7 +60,7 @@ def known(workload: hdsim.Workload, objective: str = "mean_bounded_slowdown", in
     return Jobs(*(column.copy() for column in columns), 4, in_order, MEAN_COSTS[objective])
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30, 30)
 @given(seed=st.integers(0, 10**6), in_order=st.booleans())
 def test_schedules_of_lists_are_those_by_hand(seed: int, in_order: bool) -> None:
     workload = tiny(seed, 12)
@@ -102,7 +103,7 @@ def test_the_relaxation_in_closed_form() -> None:
     np.testing.assert_allclose(busy, [(5 * 2.5 + 25 * 27.5) / 30, 10])
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20, 20)
 @given(seed=st.integers(0, 10**6), objective=st.sampled_from(list(MEAN_COSTS)))
 def test_no_schedule_is_below_the_bound(seed: int, objective: str) -> None:
     workload = tiny(seed, 40)

@@ -7,8 +7,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -39,7 +40,7 @@ def made(workload):
     return [program for program in workload.program if program is not None]
 
 
-@settings(max_examples=40)
+@examples(40, 40)
 @given(
     st.one_of(st.integers(1, 60), st.tuples(st.integers(1, 9), st.integers(9, 200)).map(list)),
     st.sampled_from([0.0, 0.3, 0.999, [0.1, 0.6]]),

@@ -23,6 +23,8 @@ from hdsim.kubernetes.control_plane import control_planes
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Pages whose blocks run for every change; those of all others run in CI.
+QUICK = ("README.md", "platform.md", "policies.md")
 #: Pages whose links are checked and whose blocks are not run.
 RESEARCH = sorted((ROOT / "research").glob("*.md"))
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
@@ -67,7 +69,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterato
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=str(page.relative_to(ROOT)), marks=pytest.mark.requires(*NEEDS.findall(page.read_text())))
+        pytest.param(
+            page,
+            id=str(page.relative_to(ROOT)),
+            marks=[
+                pytest.mark.requires(*NEEDS.findall(page.read_text())),
+                *([] if page.name in QUICK else [pytest.mark.ci]),
+            ],
+        )
         for page in PAGES
         if BLOCK.search(page.read_text())
     ],

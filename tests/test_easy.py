@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +12,9 @@ from hypothesis import strategies as st
 from tiers import examples
 
 import hdsim
-from hdsim.workload.constraints import Constraints
+from platforms import of_nodes
 
 POLICIES = ("first-high_gflops", "first-spread", "first-pack", "first-high_cores", "first-high_mem", "first-random")
-
-
-def machine(tmp_path: Path, nodes: list[dict[str, Any]], kind: str = "cores") -> hdsim.Platform:
-    """A platform of nodes with `cores`, and where they have them `gflops`, `gpus`, `memory` in GB and `labels`."""
-    processors, types, listed = (
-        {"gpu": {"type": "GPU", "cores": 1, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 100}},
-        {},
-        [],
-    )
-    for i, node in enumerate(nodes):
-        gflops = node.get("gflops", 1)
-        processors[f"p{i}"] = {"cores": node["cores"], "clock_rate": gflops, "dpflops_per_cycle": 1, "power": 100}
-        parts = [{"type": f"p{i}", "number": 1}]
-        if "gpus" in node:
-            parts.append({"type": "gpu", "number": node["gpus"]})
-        types[f"n{i}"] = {"processors": parts}
-        if "memory" in node:
-            types[f"n{i}"]["memory"] = {"capacity": node["memory"]}
-        listed.append({"type": f"n{i}", "number": 1} | ({"labels": node["labels"]} if "labels" in node else {}))
-    document = {
-        "name": "machine", "kind": kind, "clusters": [{"id": "c", "nodes": listed}],
-        "types": {"node": types, "processor": processors},
-    }  # fmt: skip
-    path = tmp_path / "machine.json"
-    path.write_text(json.dumps(document))
-    return hdsim.load_platform(path)
 
 
 def starts(platform: Any, jobs: Any, agent: str, **options: Any) -> list[float]:
@@ -53,42 +26,10 @@ def starts(platform: Any, jobs: Any, agent: str, **options: Any) -> list[float]:
     return default.starting_time.tolist()
 
 
-@pytest.mark.parametrize("cores", POLICIES)
-def test_a_head_that_waits_for_a_gpu_keeps_no_job_from_nodes_without(cores: str, tmp_path: Path) -> None:
-    # The head needs node 0 at 1000 s. Twelve jobs of 5000 s fit on the other three nodes as they come.
-    platform = machine(tmp_path, [{"cores": 4, "gpus": 1}, *[{"cores": 4}] * 3])
-    jobs = hdsim.Workload.from_columns(
-        submission_time=list(range(14)), runtime=[1000, 500] + [5000] * 12, requested_cores=[1, 4] + [1] * 12,
-        requested_gpus=[1, 1] + [0] * 12,
-    )  # fmt: skip
-    assert starts(platform, jobs, f"easy-{cores}") == [0, 1000, *range(2, 14)]
-
-
-@pytest.mark.parametrize("cores", ("first-high_gflops", "first-spread", "first-pack", "first-high_mem"))
-def test_a_job_is_placed_beside_the_memory_that_the_head_waits_for(cores: str, tmp_path: Path) -> None:
-    # The head needs all memory of node 0 at 100 s; the last job ends at 203 s and delays it there, but not on node 1.
-    platform = machine(tmp_path, [{"cores": 4, "memory": 0.1}] * 2)
-    jobs = hdsim.Workload.from_columns(
-        submission_time=[0, 1, 2, 3], runtime=[100, 999, 50, 200], requested_cores=1, memory=[60, 60, 100, 10]
-    )  # fmt: skip
-    assert starts(platform, jobs, f"easy-{cores}") == [0, 1, 100, 3]
-
-
-@pytest.mark.parametrize("cores", ("high_gflops", "pack", "spread", "least_allocated", "most_allocated"))
-def test_a_pod_goes_to_a_node_that_the_head_does_not_select(cores: str, tmp_path: Path) -> None:
-    platform = machine(tmp_path, [{"cores": 4, "labels": {"disk": disk}} for disk in ("ssd", "hdd")], "quantities")
-    ssd = Constraints.from_spec({"nodeSelector": {"disk": "ssd"}})
-    jobs = hdsim.Workload.from_columns(
-        submission_time=[0, 1, 2], runtime=[100, 50, 500], requested_cores=1, cpu=[2.0, 4.0, 1.0],
-        constraints=[ssd, ssd, None],
-    )  # fmt: skip
-    assert starts(platform, jobs, f"easy-first-{cores}") == [0, 100, 2]
-
-
-def test_a_job_takes_the_fast_core_on_which_it_ends_in_time(tmp_path: Path) -> None:
+def test_a_job_takes_the_fast_core_on_which_it_ends_in_time() -> None:
     # Core 0 takes twice as long. The head needs all three at 10 s. The low_power choice for X is core 0, until 16.25 s;
     # on core 2 it ends at 8.25 s.
-    platform = machine(tmp_path, [{"cores": 1}, {"cores": 1, "gflops": 2}, {"cores": 1, "gflops": 2}])
+    platform = of_nodes([{"cores": 1}, {"cores": 1, "gflops": 2}, {"cores": 1, "gflops": 2}])
     jobs = hdsim.Workload.from_columns(
         submission_time=[0, 0.1, 0.25], runtime=[10, 1, 8], requested_cores=[1, 3, 1]
     )  # fmt: skip
@@ -108,7 +49,7 @@ def test_a_head_that_waits_for_a_down_node_does_not_hide_the_next_job(agent: str
         submission_time=[0.0, 0.0, 1.0, 2.0] + [3.0 + 15 * k for k in range(stream)],
         runtime=[50.0, 80.0, 10.0, 100.0] + [60.0] * stream, requested_cores=[1, 1, 4, 3] + [1] * stream,
     )  # fmt: skip
-    begin = starts(machine(tmp_path, [{"cores": 1}] * 4), jobs, agent, failures=fails)
+    begin = starts(of_nodes([{"cores": 1}] * 4), jobs, agent, failures=fails)
     assert begin[2:4] == [100000, 80]
     # Only the first job of the stream ends before that date.
     assert sum(start < 80 for start in begin[4:]) == 1
@@ -145,16 +86,16 @@ def cases(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[str, Any], str, s
 
 @given(case=cases())
 @examples(20, 300)
-def test_compiled_replays_are_those_of_the_engine(case: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_compiled_replays_are_those_of_the_engine(case: Any) -> None:
     nodes, columns, agent, contention = case
-    platform = machine(tmp_path_factory.mktemp("case"), nodes)
+    platform = of_nodes(nodes)
     starts(platform, hdsim.Workload.from_columns(**columns), agent, contention=contention)
 
 
 @pytest.mark.parametrize("memory", [300, 375, 900])
 @pytest.mark.parametrize("agent", ["easy", "easy-sjf", "easy-first-spread"])
-def test_compiled_replays_are_those_of_the_engine_on_long_queues(agent: str, memory: int, tmp_path: Path) -> None:
-    platform = machine(tmp_path, [{"cores": 8, "memory": memory_of} for memory_of in (1.25, 2.0, 4.0) * 8])
+def test_compiled_replays_are_those_of_the_engine_on_long_queues(agent: str, memory: int) -> None:
+    platform = of_nodes([{"cores": 8, "memory": memory_of} for memory_of in (1.25, 2.0, 4.0) * 8])
     jobs = hdsim.load_workload({"model": "lublin", "jobs": 1200, "load": 1.1}, platform, seed=memory)
     rng = np.random.default_rng(memory)
     kinds = rng.choice([0.0, memory, memory / 3, 1000.0], 1200)

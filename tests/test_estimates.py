@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import reference as ref
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import hdsim
 from hdsim.agents.classic import ClassicAgent
@@ -72,7 +73,7 @@ def replay_last_two(workload, scheduler, score, *, dynamic=False):
     return starts
 
 
-@settings(max_examples=60)
+@examples(60, 60)
 @given(
     rows=ROWS,
     order=st.sampled_from(["fcfs", "sjf", "saf", "wfp3"]),
@@ -89,7 +90,7 @@ def test_predictions_are_those_of_the_slow_reference(rows, order, backfill, memo
     assert found == replay_last_two(workload, SCHEDULERS[backfill], ref.SCORES[order])
 
 
-@settings(max_examples=30)
+@examples(30, 30)
 @given(rows=ROWS)
 def test_easy_plus_plus_backfills_the_shortest_prediction_first(rows):
     workload = workload_of(rows)
@@ -102,7 +103,7 @@ def test_easy_plus_plus_backfills_the_shortest_prediction_first(rows):
     assert found == replay_last_two(workload, scheduler, ref.SCORES["fcfs"])
 
 
-@settings(max_examples=30)
+@examples(30, 30)
 @given(rows=ROWS, order=st.sampled_from(["fcfs", "sjf", "f2"]), backfill=st.sampled_from(list(SCHEDULERS)))
 def test_actual_run_times_in_compiled_code_and_in_the_engine(rows, order, backfill):
     workload = workload_of(rows)

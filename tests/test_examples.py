@@ -43,6 +43,7 @@ def run_example(name, *options, root, cwd):
 
 
 @pytest.mark.requires("torch")
+@pytest.mark.ci
 def test_cleanrl_ppo(tmp_path, root):
     done = run_example("cleanrl_ppo.py", "--steps", "10240", root=root, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -53,6 +54,7 @@ def test_cleanrl_ppo(tmp_path, root):
 
 
 @pytest.mark.requires("rllib")
+@pytest.mark.ci
 def test_rllib_ppo(tmp_path, root):
     done = run_example("rllib_ppo.py", "--iterations", "1", root=root, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -8,9 +8,10 @@ from typing import Any
 
 import bsp_reference as slow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import cores_of_jobs
+from tiers import examples
 
 from hdsim import Agent, Platform, Workload, simulate
 from hdsim.cluster.state import FinalState
@@ -203,7 +204,7 @@ def check_against_reference(
             assert -1e-12 <= time_breakdown.waiting[row] <= time_breakdown.computation[row] + 1e-9
 
 
-@settings(max_examples=60)
+@examples(60, 60)
 @given(
     draw=st.randoms(use_true_random=False),
     contention=st.sampled_from(list(CONTENTION)),

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import reference as ref
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tiers import examples
 
 import hdsim
 from hdsim import Platform, Workload, simulate
@@ -222,12 +223,6 @@ def test_every_node_of_a_job_counts_and_no_other() -> None:
     assert result.jobs["restarts"].tolist() == [0, 1]
 
 
-def test_interrupted_jobs_keep_their_place_in_the_queue() -> None:
-    workload = Workload.from_columns(submission_time=[0, 1, 2], runtime=[100, 50, 50], requested_cores=[2, 2, 2])
-    result = simulate(one_node(), workload, failures=listed((0, 30, 40)), check=True)
-    assert result.starting_time.tolist() == [40.0, 140.0, 190.0]
-
-
 def test_speeds_count_for_checkpoints() -> None:
     """A core of half the reference speed does 10 s of a job in 20 s."""
     document = {
@@ -390,32 +385,6 @@ def test_a_node_that_is_down_takes_no_job() -> None:
         simulate(one_node(), one_job(), Stubborn(), failures=listed((0, 5, 10)))
 
 
-# Backfilling
-
-
-def test_easy_makes_no_reservation_that_nobody_can_keep() -> None:
-    """Job 1 needs both nodes; while one is down, job 2 may start whatever its length."""
-    platform = Platform.homogeneous(nodes=2, cores_per_node=2)
-    workload = Workload.from_columns(
-        submission_time=[0, 20, 21, 22], runtime=[30, 10, 500, 5], requested_cores=[2, 4, 1, 1]
-    )
-    for agent in ("easy", "conservative"):
-        result = simulate(platform, workload, agent, failures=listed((1, 10, 100)), check=True)
-        # Node 0 is full until 30.
-        assert result.starting_time.tolist() == [0.0, 530.0, 30.0, 30.0], agent
-
-
-def test_reservations_are_made_anew_after_a_repair() -> None:
-    """At 50 the second node is back: the head's reservation is at 60 now, which a job of 500 s must not delay."""
-    platform = Platform.homogeneous(nodes=2, cores_per_node=2)
-    workload = Workload.from_columns(
-        submission_time=[0, 20, 51, 51], runtime=[60, 10, 500, 5], requested_cores=[2, 4, 1, 1]
-    )
-    for agent in ("easy", "conservative"):
-        result = simulate(platform, workload, agent, failures=listed((1, 10, 50)), check=True)
-        assert result.starting_time.tolist() == [0.0, 60.0, 70.0, 51.0], agent
-
-
 # A second replay, which looks at everything again at every instant
 
 Plan = Callable[[ref.Machine, Sequence[ref.Job], int], list[int]]
@@ -522,7 +491,7 @@ def table(result: Result) -> list[tuple[int, float, float, list[int]]]:
 
 @pytest.mark.parametrize("interval", [None, 1, 3])
 @pytest.mark.parametrize("agent", list(PLANS))
-@settings(max_examples=30, deadline=None)
+@examples(30, 30)
 @given(case=cases())
 def test_against_a_second_replay(
     agent: str, interval: float | None, case: tuple[Platform, Workload, list[tuple[int, float, float]]]
@@ -543,7 +512,7 @@ AGENTS = ("fcfs", "sjf-random", "random-high_mem", "easy-saf", "conservative", "
 
 
 @pytest.mark.parametrize("contention", ["none", "fair_share", "threshold"])
-@settings(max_examples=25, deadline=None)
+@examples(25, 25)
 @given(
     case=cases(),
     agent=st.sampled_from(AGENTS),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import gammainc
+from tiers import examples
 
 import hdsim
 from hdsim.errors import ConfigError, WorkloadError
@@ -31,7 +32,7 @@ def test_a_trace_of_a_family_is_within_its_parameters(family: str) -> None:
 
 
 @given(load=st.floats(0.05, 3.0), seed=st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@examples(20, 20)
 def test_the_offered_load_is_the_one_asked_for(load: float, seed: int) -> None:
     trace = lublin.generate(500, seed, 128, load=load)
     # Submissions are whole seconds.

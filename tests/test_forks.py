@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import test_golden
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_gpus import THREE
 from test_quantities import PLATFORM as EIGHT_NODES
 from test_quantities import workload as quantities_workload
+from tiers import examples
 
 import hdsim
 import hdsim.backends.sim
@@ -150,7 +151,7 @@ def test_a_fork_and_its_original_end_like_a_simulation_without_forks(name: str) 
         same(original.run(), expected)
 
 
-@settings(max_examples=25)
+@examples(25, 25)
 @given(st.integers(0, 10**6), st.sampled_from(["sjf", "easy", "conservative-saf", "easy-wfp3-random"]), st.data())
 def test_random_forks_are_exact(seed: int, agent: str, data: st.DataObject) -> None:
     contention = data.draw(st.sampled_from(["none", "threshold", "smoothstep", "fair_share"]))
@@ -225,7 +226,7 @@ def test_a_decision_on_a_fork_leaves_the_original_alone() -> None:
 # Assumptions
 
 
-@settings(max_examples=20)
+@examples(20, 20)
 @given(
     st.integers(0, 10**6), st.sampled_from(["fcfs", "easy-sjf", "conservative"]), st.sampled_from(["none", "threshold"])
 )
@@ -315,7 +316,7 @@ def test_another_agent_takes_over(order: str) -> None:
     assert found.starting_time.tolist() == start
 
 
-@settings(max_examples=30)
+@examples(30, 30)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["sjf", "easy", "easy-sjf", "conservative-saf", "easy-fcfs-low_power"]),

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from conftest import Warm
 from gang_inputs import noisy, random_generators
-from hypothesis import given, settings
+from hypothesis import given
 from numpy.typing import NDArray
+from tiers import examples
 
 from hdsim.gangs.accounting import Knowledge, account, shapley
 from hdsim.gangs.controllers import DynamicMpc
@@ -39,7 +40,7 @@ def test_the_slowest_task_alone_is_the_airport_game() -> None:
     assert (errors == 0).all()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20, 20)
 @given(random_generators)
 def test_sampled_orders_add_up_and_are_exact_for_costs_that_add_up(rng: np.random.Generator) -> None:
     tasks, orders = int(rng.integers(4, 8)), int(rng.integers(2, 9))

@@ -16,9 +16,10 @@ from conftest import Warm
 from gang_cluster_reference import GangJob, Job, RigidJob
 from gang_cluster_reference import simulate as simulate_slowly
 from gang_inputs import noisy, random_generators, run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tiers import examples
 
 import hdsim
 from hdsim.backends.base import make_backend
@@ -70,7 +71,7 @@ def duration_of(gang: Gang) -> Callable[[int, list[int]], float]:
 
 
 @given(rng=random_generators, gangs=st.integers(1, 4), others=st.integers(0, 5), cores=st.integers(8, 20))
-@settings(max_examples=25)
+@examples(25, 25)
 def test_gangs_and_other_jobs_on_a_machine_are_as_in_a_plain_loop(
     rng: np.random.Generator, gangs: int, others: int, cores: int
 ) -> None:

@@ -110,6 +110,7 @@ def arguments(folder: Path, *overrides: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.ci
 def test_jobs_are_made_anew_with_the_planned_limits(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add_nodes([fake_node("a"), fake_node("b")])
     (tmp_path / "logs").mkdir()

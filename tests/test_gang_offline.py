@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from gang_inputs import PENALTY, noisy, random_generators, run
 from gang_reference import Reference, surface
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from hdsim.gangs.bound import lower_bound
 from hdsim.gangs.offline import OneTime, Segments, shortest
@@ -25,7 +26,7 @@ def certain(profile: Profile, sizes: np.ndarray, *, exact: bool, budget: Budget 
 
 
 @given(rng=random_generators, tasks=st.integers(1, 4), supersteps=st.integers(1, 18))
-@settings(max_examples=10)
+@examples(10, 10)
 def test_the_greedy_plan_agrees_with_the_plain_loops(rng: np.random.Generator, tasks: int, supersteps: int) -> None:
     profile, sizes = noisy(rng, tasks), rng.uniform(10.0, 50.0, (supersteps, tasks))
     measured = [
@@ -62,7 +63,7 @@ def optimum(profile: Profile, sizes: np.ndarray, budget: Budget) -> float:
 
 
 @given(rng=random_generators, supersteps=st.integers(1, 8), scale=st.sampled_from([0.3, 1.0, 3.0]))
-@settings(max_examples=12)
+@examples(12, 12)
 def test_plan_and_bound_enclose_the_optimum_of_two_tasks(
     rng: np.random.Generator, supersteps: int, scale: float
 ) -> None:
@@ -88,7 +89,7 @@ def decreasing(profile: Profile) -> np.ndarray:
 
 
 @given(rng=random_generators, tasks=st.integers(1, 5), supersteps=st.integers(1, 6))
-@settings(max_examples=10)
+@examples(10, 10)
 def test_no_plan_falls_below_the_bound(rng: np.random.Generator, tasks: int, supersteps: int) -> None:
     profile, sizes = noisy(rng, tasks), rng.uniform(10.0, 50.0, (supersteps, tasks))
     budget = Budget(total=3000 * tasks)

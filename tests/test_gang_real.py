@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Warm
+from tiers import ci
 
 from hdsim.errors import ConfigError
 from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
@@ -84,7 +85,7 @@ def check_supersteps(run: Path, count: int) -> None:
         )
 
 
-@pytest.mark.parametrize("controller", ["static_window", "dynamic_mpc"])
+@pytest.mark.parametrize("controller", ["static_window", *ci("dynamic_mpc")])
 def test_supersteps_meet_at_barriers_and_take_the_predicted_time(
     controller: str, profile: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -168,6 +169,7 @@ def started(tmp_path: Path, profile: Path) -> Iterator[Started]:
     run.process.wait()
 
 
+@pytest.mark.ci
 def test_faults_repeat_a_superstep_and_a_killed_controller_is_resumed(
     started: Started, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -211,6 +213,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.address
 
 
+@pytest.mark.ci
 def test_a_member_of_an_earlier_attempt_cannot_enter(address: str) -> None:
     with Session(address, timeout=5, patience=30) as session:
         first, second = (DoubleBarrier(session, f"/late/0-{n}", ["a", "b"], lambda: None) for n in (1, 2))
@@ -227,6 +230,7 @@ def test_a_member_of_an_earlier_attempt_cannot_enter(address: str) -> None:
         assert session.children("/late/0-2/entered") == set()
 
 
+@pytest.mark.ci
 def test_a_member_that_dies_has_not_left(address: str) -> None:
     with Session(address, timeout=5, patience=30) as session:
         barrier = DoubleBarrier(session, "/dead/0-1", ["a", "b"], lambda: None)

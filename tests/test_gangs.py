@@ -10,8 +10,9 @@ import pytest
 from gang_inputs import TASKS, noisy, random_generators, run
 from gang_reference import Reference, read_series, surface
 from gang_reference import read_profile as reference_profile
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.gangs import greedy
@@ -100,7 +101,7 @@ def test_perfect_knowledge_is_what_is_executed(perfect: Workloads) -> None:
 
 
 @given(rng=random_generators, tasks=st.integers(1, 6), supersteps=st.integers(1, 6), horizon=st.integers(1, 4))
-@settings(max_examples=20)
+@examples(20, 20)
 def test_random_gangs_agree_with_the_plain_loops(
     rng: np.random.Generator, tasks: int, supersteps: int, horizon: int
 ) -> None:
@@ -128,7 +129,7 @@ def test_random_gangs_agree_with_the_plain_loops(
 
 
 @given(rng=random_generators, tasks=st.integers(1, 9), windows=st.integers(1, 6))
-@settings(max_examples=40)
+@examples(40, 40)
 def test_windows_are_planned_together_as_alone(rng: np.random.Generator, tasks: int, windows: int) -> None:
     table = rng.uniform(1.0, 100.0, (tasks, 12, 7))
     first, width = rng.integers(0, 6, windows), rng.integers(1, 7, windows)

@@ -131,24 +131,6 @@ def test_jobs_without_gpus_never_get_one() -> None:
     assert result.starting_time.tolist() == [0] * 12 + [1]
 
 
-@pytest.mark.parametrize("agent", ["easy", "conservative", "easy-sjf-high_mem"])
-def test_backfilling_reserves_gpus(agent: str) -> None:
-    """Until 10 one GPU is idle and promised to job 1, for which three are not enough."""
-    workload = _workload(
-        (0, 10, 3, 3),
-        (1, 10, 4, 4),
-        (2, 20, 1, 1),  # would delay job 1 by 12
-        (3, 5, 1, 1),  # is done before
-        (4, 20, 2, 0),  # leaves cores enough
-    )
-    assert simulate(THREE, workload, agent, check=True).starting_time.tolist() == [0, 10, 20, 3, 4]
-
-
-def test_a_gpu_job_waits_for_cores_beside_its_gpu() -> None:
-    workload = _workload((0, 10, 12, 0), (1, 1, 1, 1))
-    assert simulate(THREE, workload, "fcfs", check=True).starting_time.tolist() == [0, 10]
-
-
 def test_an_agent_names_gpus_and_cores() -> None:
     cluster = Cluster(THREE, _workload((0, 1, 2, 1), (0, 1, 2, 2), (0, 1, 1, 0)))
     for job in range(3):
@@ -169,17 +151,6 @@ def test_an_agent_names_gpus_and_cores() -> None:
     with pytest.raises(DecisionError, match="expected 0 GPUs"):
         cluster.start_on(2, [9])
     invariants.check(cluster)
-
-
-def test_tetris_tries_first_what_the_idle_gpus_suffice_for() -> None:
-    workload = _workload((0, 10, 3, 3), (1, 1, 2, 2), (1, 1, 1, 1))
-    assert simulate(THREE, workload, "tetris", check=True).starting_time.tolist() == [0, 10, 1]
-
-
-def test_drf_counts_gpus() -> None:
-    """User 1 has half of the GPUs and user 2 a third of the cores, so user 2 is next."""
-    workload = _workload((0, 10, 2, 2), (0, 10, 4, 0), (1, 1, 6, 0), (1, 1, 6, 0), user=[1, 2, 1, 2])
-    assert simulate(THREE, workload, "drf", check=True).starting_time.tolist() == [0, 0, 2, 1]
 
 
 # Around it

@@ -515,28 +515,6 @@ def test_gpus_that_nobody_asks_for_change_nothing(case: Case, agent: str, conten
     assert other.metrics["utilization"] == one.metrics["utilization"]
 
 
-def test_every_job_past_its_estimate_may_end_at_any_moment() -> None:
-    """At 3 both running jobs should have ended, so beside the head's three cores one would be left over."""
-    workload = Workload.from_columns(
-        submission_time=[0, 0, 1, 3],
-        runtime=[10, 10, 5, 1],
-        requested_cores=[2, 1, 3, 1],
-        requested_time=[1, 2, 5, 100],
-    )
-    starts = simulate(Platform.homogeneous(nodes=4, cores_per_node=1), workload, "easy").starting_time
-    assert starts.tolist() == [0, 0, 10, 3] == ref.replay_counts(ref.jobs_of(workload), 4, ref.easy)
-
-
-@pytest.mark.parametrize("agent", ["easy", "conservative"])
-@pytest.mark.parametrize("memory", [0.0, 1000.0], ids=["cores", "cores_and_memory"])
-def test_jobs_that_ask_for_no_time_still_need_cores(agent: str, memory: float) -> None:
-    platform = Platform.homogeneous(nodes=1, cores_per_node=1, memory_gb_per_node=1)
-    workload = Workload.from_columns(
-        submission_time=[0, 0, 0], runtime=[0, 2, 0], requested_cores=[1, 1, 1], requested_time=0, memory=memory
-    )
-    assert simulate(platform, workload, agent, check=True).starting_time.tolist() == [0, 0, 2]
-
-
 @pytest.mark.parametrize("order", sorted(set(ref.SCORES) - {"wfp3", "unicef", "f1", "f2", "f3", "f4"}))
 @examples(15, 50)
 @given(case=uniform_cases(underestimates=True))

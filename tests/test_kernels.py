@@ -100,6 +100,7 @@ print(hashlib.sha256(b"".join(weights.grad.numpy().tobytes() for weights in netw
 
 
 @pytest.mark.requires("torch")
+@pytest.mark.ci
 def test_kernels_that_call_others_give_the_same_bytes_compiled_and_loaded(tmp_path: Path) -> None:
     assert len({finish(start(GRADIENTS, HDSIM_CACHE=tmp_path, OMP_NUM_THREADS=1)) for _ in range(2)}) == 1
 

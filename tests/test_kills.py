@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from conftest import Warm
+from tiers import ci
 
 #: Kills the process at one of the operations on files below a folder: each is counted in a file by a byte.
 KILLER = """
@@ -194,12 +195,13 @@ def check(name: str, points: int, tmp_path: Path, warm: Warm) -> None:
 
 
 @pytest.mark.requires("optuna")
-@pytest.mark.parametrize("name", ["run", "sweep", "gang", "report", "compare", "convert", "study", "tune"])
+@pytest.mark.parametrize("name", ["run", *ci("sweep", "gang", "report", "compare", "convert", "study", "tune")])
 def test_a_killed_command_ends_with_the_same_files(name: str, tmp_path: Path, warm_replays: Warm) -> None:
     check(name, 1, tmp_path, warm_replays)
 
 
 @pytest.mark.requires("torch", "optuna")
+@pytest.mark.ci
 def test_a_killed_training_ends_with_the_same_files(tmp_path: Path, warm_learning: Warm) -> None:
     check("train", 1, tmp_path, warm_learning)
 

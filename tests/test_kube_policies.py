@@ -125,31 +125,6 @@ def test_greedy_starts_what_a_full_search_starts(seed: int, order: str, policy: 
     assert found.jobs["allocated_resources"].tolist() == expected.jobs["allocated_resources"].tolist()
 
 
-def test_greedy_follows_an_order_that_changes_with_every_start() -> None:
-    # One user has the first three jobs: after one start of his, dominant resource fairness serves the other user.
-    jobs = hdsim.Workload.from_columns(submission_time=[0] * 4, runtime=10, requested_cores=4, user=[1, 1, 1, 2])
-    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4)
-    result = hdsim.simulate(platform, jobs, "greedy-drf")
-    assert result.starting_time.tolist() == [0, 10, 10, 0]
-
-
-def test_a_job_that_fits_nowhere_holds_up_no_other_and_is_tried_when_cores_are_released() -> None:
-    jobs = hdsim.Workload.from_columns(
-        submission_time=[0, 1, 2, 3, 4], runtime=[10, 5, 5, 5, 1], requested_cores=[8, 6, 6, 4, 4]
-    )
-    platform = hdsim.Platform.homogeneous(nodes=3, cores_per_node=4)
-    assert hdsim.simulate(platform, jobs, "greedy").starting_time.tolist() == [0, 10, 10, 3, 8]
-    assert hdsim.simulate(platform, jobs, "fcfs").starting_time.tolist() == [0, 10, 10, 15, 15]
-
-
-def test_the_highest_priority_is_first() -> None:
-    jobs = hdsim.Workload.from_columns(
-        submission_time=[0, 1, 1, 1], runtime=10, requested_cores=1, priority=[0, -5, 0, 2_000_000_000]
-    )
-    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
-    assert hdsim.simulate(platform, jobs, "priority").starting_time.tolist() == [0, 30, 20, 10]
-
-
 class Counting:
     """Counts the picks of a cluster that find no place."""
 

@@ -218,6 +218,7 @@ def test_nodes_are_made_and_deleted(
 
 
 @pytest.mark.requires("kube")
+@pytest.mark.ci
 def test_clean_deletes_what_hdsim_has_made(
     cluster: Cluster, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

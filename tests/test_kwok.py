@@ -62,6 +62,7 @@ def test_the_lock_of_control_planes_follows_no_link(tmp_path: Path, monkeypatch:
 
 
 @kube
+@pytest.mark.ci
 def test_all_sockets_are_on_the_loopback_interface(cluster: Cluster) -> None:
     components = cluster.plane.components()
     assert {component.name for component in components} == {
@@ -90,6 +91,7 @@ def processes(folder: Path) -> list[psutil.Process]:
 
 
 @kube
+@pytest.mark.ci
 def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     def kwok(*arguments: object, status: int = 0) -> str:
         done = hdsim("kwok", *arguments, "--workdir", workdir)
@@ -145,6 +147,7 @@ def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
 
 
 @kube
+@pytest.mark.ci
 def test_from_nothing_to_a_schedule(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     file, directory = tmp_path / "kubeconfig", tmp_path / "runs/pods"
 
@@ -185,6 +188,7 @@ def test_from_nothing_to_a_schedule(hdsim: Command, workdir: Path, tmp_path: Pat
 
 
 @kube
+@pytest.mark.ci
 def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     broken = tmp_path / "bin"
     broken.mkdir()
@@ -346,6 +350,7 @@ def test_a_build_tells_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
 
 @kube
 @pytest.mark.requires("go")
+@pytest.mark.ci
 def test_a_build_makes_what_is_missing_and_tells_a_missing_network(tmp_path: Path) -> None:
     folder = tmp_path / "programs"
     (folder / ".build-killed").mkdir(parents=True)

@@ -221,6 +221,7 @@ def test_gangs_are_bound_as_a_whole_or_not_at_all(cluster: Cluster, tmp_path: Pa
     assert result.workload.requested_cores.tolist() == [3, 3]
 
 
+@pytest.mark.ci
 def test_min_member_of_pod_groups_is_the_size_of_a_gang(cluster: Cluster, tmp_path: Path) -> None:
     def gang(name: str, pods: range) -> list[dict[str, Any]]:
         made = [pod(f"{name}-{index}", "1") for index in pods]
@@ -269,6 +270,7 @@ def test_min_member_of_pod_groups_is_the_size_of_a_gang(cluster: Cluster, tmp_pa
         cluster.api("DELETE", f"{definitions}/podgroups.scheduling.x-k8s.io")
 
 
+@pytest.mark.ci
 def test_pods_of_a_gang_that_their_nodes_refuse_are_decided_on_anew(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -306,6 +308,7 @@ def test_pods_of_a_gang_that_their_nodes_refuse_are_decided_on_anew(
     assert Counter(FinalState(state).name for state in result.state.tolist()) == {"RUNNING": 2, "REJECTED": 1}
 
 
+@pytest.mark.ci
 def test_higher_priorities_come_first_and_pods_of_others_take_their_share(cluster: Cluster, tmp_path: Path) -> None:
     for name, value in (("high", 100), ("low", 1)):
         body = {"metadata": {"name": f"{cluster.namespace}-{name}"}, "value": value}
@@ -317,6 +320,7 @@ def test_higher_priorities_come_first_and_pods_of_others_take_their_share(cluste
     assert "without enough cpu" in events(cluster, "FailedScheduling")["low"][0]
 
 
+@pytest.mark.ci
 def test_a_gang_of_which_another_scheduler_binds_a_pod_as_it_arrives(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +339,7 @@ def test_a_gang_of_which_another_scheduler_binds_a_pod_as_it_arrives(
 
 
 @pytest.mark.parametrize("agent", [Rollout, Mcts])
+@pytest.mark.ci
 def test_a_search_by_the_wall_clock(cluster: Cluster, tmp_path: Path, agent: type[Rollout]) -> None:
     # Beside a pod of others the one of 4 CPUs never fits; a head that stayed the head would wait for ever.
     sizes = {"blocked": 4, **{f"p{number}": 1 + number % 3 for number in range(10)}}
@@ -361,6 +366,7 @@ def test_a_restart_finds_what_is_bound_and_binds_the_rest(cluster: Cluster, tmp_
     assert facts["pods_bound"] == 3 and Counter(result.state.tolist())[FinalState.RUNNING] == 8
 
 
+@pytest.mark.ci
 def test_nodes_that_go_and_come_back(cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     create(cluster, node("a"), node("b"), node("c"))
     a, b, c = (f"/api/v1/nodes/{name}" for name in "abc")
@@ -389,6 +395,7 @@ def test_nodes_that_go_and_come_back(cluster: Cluster, tmp_path: Path, caplog: p
         wait_for(lambda: "late" in check(cluster), "a pod after its taint")
 
 
+@pytest.mark.ci
 def test_pods_that_wait_have_a_condition(cluster: Cluster, tmp_path: Path) -> None:
     """Source: Kubernetes, "Pod conditions"; autoscalers and dashboards look at it."""
 
@@ -416,6 +423,7 @@ def test_pods_that_wait_have_a_condition(cluster: Cluster, tmp_path: Path) -> No
         assert conditions()["waits"]["status"] == "True" and conditions()["large"]["status"] == "False"
 
 
+@pytest.mark.ci
 def test_a_node_whose_amounts_change_stays_in_service(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -454,6 +462,7 @@ def test_a_node_whose_amounts_change_stays_in_service(
     assert outcome[0][1]["overfilled_nodes"] == 0
 
 
+@pytest.mark.ci
 def test_nodes_that_come_in_mid_run_get_pods(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -483,6 +492,7 @@ def test_nodes_that_come_in_mid_run_get_pods(
     assert 0 < again.metrics["utilization"] <= 1
 
 
+@pytest.mark.ci
 def test_nodes_that_another_scheduler_overfills_are_counted(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -499,6 +509,7 @@ def test_nodes_that_another_scheduler_overfills_are_counted(
     assert outcome[0][1]["overfilled_nodes"] == 1
 
 
+@pytest.mark.ci
 def test_a_cordoned_node_takes_pods_that_tolerate_it(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -525,6 +536,7 @@ def test_a_cordoned_node_takes_pods_that_tolerate_it(
     assert outcome[0][1]["pods_bound"] == 4
 
 
+@pytest.mark.ci
 def test_deleted_pods_leave_the_queue_and_free_their_nodes(cluster: Cluster, tmp_path: Path) -> None:
     pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
     create(cluster, node("a"), pod("runs", "4"), pod("waits", "3"), pod("ends", "4"))
@@ -543,6 +555,7 @@ def test_deleted_pods_leave_the_queue_and_free_their_nodes(cluster: Cluster, tmp
     assert states[f"{cluster.namespace}/{waiting[1]}"] == FinalState.RUNNING
 
 
+@pytest.mark.ci
 def test_one_of_two_schedulers_binds_and_the_other_takes_over(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -560,6 +573,7 @@ def test_one_of_two_schedulers_binds_and_the_other_takes_over(
     assert float(table["first"]["created"]) < 0 and table["first"]["attempts"] == "0"
 
 
+@pytest.mark.ci
 def test_a_run_that_ends_when_idle_does_not_wait_for_a_lease_for_ever(cluster: Cluster, tmp_path: Path) -> None:
     create(cluster, node("a"), pod("first"))
     with running(cluster, tmp_path / "1", stop_when_idle=None) as one:
@@ -581,6 +595,7 @@ def test_a_run_that_ends_when_idle_does_not_wait_for_a_lease_for_ever(cluster: C
     )
 
 
+@pytest.mark.ci
 def test_a_bound_pod_that_is_resized_takes_what_it_has_then(cluster: Cluster, tmp_path: Path) -> None:
     create(cluster, node("a", {"cpu": "8"}), pod("grown", "1"), pod("shrunk", "6"))
     pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
@@ -607,6 +622,7 @@ def test_a_bound_pod_that_is_resized_takes_what_it_has_then(cluster: Cluster, tm
     assert outcome[0][1]["pods_bound"] == 4
 
 
+@pytest.mark.ci
 def test_a_waiting_pod_that_gets_a_toleration_is_decided_on_anew(cluster: Cluster, tmp_path: Path) -> None:
     taint = {"key": "reserved", "value": "yes", "effect": "NoSchedule"}
     create(cluster, node("a", taints=[taint]), pod("late"))
@@ -620,6 +636,7 @@ def test_a_waiting_pod_that_gets_a_toleration_is_decided_on_anew(cluster: Cluste
     assert outcome[0][1]["pods_bound"] == 1
 
 
+@pytest.mark.ci
 def test_a_pod_with_gates_waits_until_they_are_removed(cluster: Cluster, tmp_path: Path) -> None:
     """Source: Kubernetes, "Pod Scheduling Readiness"."""
     create(cluster, node("a"), pod("gated", schedulingGates=[{"name": "example.com/quota"}]), pod("free"))
@@ -633,6 +650,7 @@ def test_a_pod_with_gates_waits_until_they_are_removed(cluster: Cluster, tmp_pat
     assert events(cluster, "FailedScheduling") == {}
 
 
+@pytest.mark.ci
 def test_pods_stay_away_from_those_whose_anti_affinity_is_against_them(cluster: Cluster, tmp_path: Path) -> None:
     """Source: Kubernetes, "Inter-pod affinity and anti-affinity": it holds for pods that come later as well."""
     selector = {
@@ -659,6 +677,7 @@ def test_pods_stay_away_from_those_whose_anti_affinity_is_against_them(cluster: 
     )
 
 
+@pytest.mark.ci
 def test_deleted_pods_are_forgotten(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler runs for months; all that stays of a deleted pod is its row of pods.csv."""
     sessions: list[Wall] = []
@@ -698,6 +717,7 @@ def test_deleted_pods_are_forgotten(cluster: Cluster, tmp_path: Path, monkeypatc
     assert len(result.state) >= 7
 
 
+@pytest.mark.ci
 def test_a_leader_that_loses_its_lease_binds_no_more(cluster: Cluster, tmp_path: Path) -> None:
     create(cluster, node("a"), pod("first"))
     with running(cluster, tmp_path, stop_when_idle=None) as outcome:
@@ -742,6 +762,7 @@ def test_a_trace_by_the_wall_clock(cluster: Cluster, tmp_path: Path) -> None:
         make(cluster).run(platform, jobs, GREEDY, tmp_path / "taken")
 
 
+@pytest.mark.ci
 def test_a_time_scale_that_makes_pods_late_is_told(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -819,6 +840,7 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
     assert "secret-token" not in str(lost.value)
 
 
+@pytest.mark.ci
 def test_what_a_watch_has_missed_is_found_by_a_list(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     create(cluster, pod("stays"), pod("goes"))
     news: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -842,6 +864,7 @@ def test_what_a_watch_has_missed_is_found_by_a_list(cluster: Cluster, caplog: py
         assert [new.name for _, new in news.get(timeout=10)] == ["later"]
 
 
+@pytest.mark.ci
 def test_a_binding_that_is_refused_is_tried_again(cluster: Cluster, tmp_path: Path) -> None:
     """A pod that another one binds at the same moment counts as running there, and its resources are held once."""
     create(cluster, node("a"), node("b"), pod("taken", "3"))

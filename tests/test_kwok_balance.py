@@ -14,6 +14,7 @@ LEARNED = ("kubernetes_dqn", "kubernetes_gnn")
 
 
 @pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.ci
 def test_the_api_server_has_the_balance_of_the_simulation(cluster: Cluster, tmp_path: Path, name: str) -> None:
     make_nodes(cluster)
     found = deviations(cluster, name, "mixed", FIRST_SEED, tmp_path)
@@ -21,6 +22,7 @@ def test_the_api_server_has_the_balance_of_the_simulation(cluster: Cluster, tmp_
     assert found == pytest.approx(simulated(name, "mixed", FIRST_SEED), abs=1e-6)
 
 
+@pytest.mark.ci
 def test_agents_are_as_even_as_kube_scheduler(cluster: Cluster, tmp_path: Path) -> None:
     """On three seeds, with a margin: kube-scheduler takes one of equal nodes by chance."""
     make_nodes(cluster)

@@ -18,7 +18,7 @@ import pytest
 from kube import Cluster, fake_node, wait_for
 from kube_faults import Creator, History, Proxy, Scheduler, ended, pod, told_by_events, wait_until
 
-pytestmark = [pytest.mark.requires("kube"), pytest.mark.cluster("long-tests")]
+pytestmark = pytest.mark.requires("kube")
 
 NODES, CPU = ("a", "b", "c", "d"), 4
 #: What a scheduler needs that gets its pods from the API server (docs/kubernetes.md).
@@ -87,6 +87,7 @@ def scheduled(
             scheduler.end()
 
 
+@pytest.mark.ci
 def test_api_server_killed_and_restarted(cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = cluster.account("hdsim", RULES, tmp_path)
     with scheduled(cluster, tmp_path, pods_of(60), kubeconfig, bound=15) as (_, scheduler):
@@ -111,6 +112,7 @@ def test_every_watch_dropped(cluster: Cluster, tmp_path: Path) -> None:
     assert min(log.count("pods: the watch is lost"), log.count("nodes: the watch is lost")) >= 5
 
 
+@pytest.mark.ci
 def test_changes_that_no_watch_can_tell_any_more(cluster: Cluster, tmp_path: Path) -> None:
     pods = pods_of(30)
     proxy = Proxy(cluster.plane.server)
@@ -123,6 +125,7 @@ def test_changes_that_no_watch_can_tell_any_more(cluster: Cluster, tmp_path: Pat
     assert scheduler.told("pods: the watch is lost") and scheduler.told("listing again")
 
 
+@pytest.mark.ci
 def test_etcd_stopped_for_five_seconds(cluster: Cluster, tmp_path: Path) -> None:
     with scheduled(cluster, tmp_path, pods_of(60), bound=15) as (_, scheduler):
         etcd = cluster.process("etcd")
@@ -132,6 +135,7 @@ def test_etcd_stopped_for_five_seconds(cluster: Cluster, tmp_path: Path) -> None
     assert scheduler.told("answered after")
 
 
+@pytest.mark.ci
 def test_node_deleted_while_pods_are_bound_to_it(cluster: Cluster, tmp_path: Path) -> None:
     with scheduled(cluster, tmp_path, pods_of(60), bound=1) as (history, scheduler):
         wait_until(
@@ -146,6 +150,7 @@ def test_node_deleted_while_pods_are_bound_to_it(cluster: Cluster, tmp_path: Pat
         scheduler.wait_until_told("node b is back")
 
 
+@pytest.mark.ci
 def test_scheduler_killed_at_ten_random_moments(cluster: Cluster, tmp_path: Path) -> None:
     rng = random.Random(7)
     pods = pods_of(300, seconds=None)
@@ -164,6 +169,7 @@ def test_scheduler_killed_at_ten_random_moments(cluster: Cluster, tmp_path: Path
             last.end()
 
 
+@pytest.mark.ci
 def test_gangs_bound_in_part_are_completed(cluster: Cluster, tmp_path: Path) -> None:
     """The scheduler before has ended between the bindings of a gang, before or after those of any other member."""
     pods = [pod("infeasible", 640_000)]
@@ -182,6 +188,7 @@ def test_gangs_bound_in_part_are_completed(cluster: Cluster, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.ci
 def test_second_scheduler_takes_over(cluster: Cluster, tmp_path: Path, end: signal.Signals) -> None:
     pods = pods_of(80)
     with load(cluster, pods, pause=0.1) as history:

@@ -69,6 +69,7 @@ def test_deployments_fill_the_nodes_epoch_after_epoch(cluster: Cluster, kwok: Ca
     assert all(made["metadata"]["name"].startswith("load-1-") for made in deployments)
 
 
+@pytest.mark.ci
 def test_same_seed_same_pods(cluster: Cluster, kwok: Callable[..., str]) -> None:
     made = []
     for seed, name in ((5, "a"), (5, "b"), (6, "c")):
@@ -78,6 +79,7 @@ def test_same_seed_same_pods(cluster: Cluster, kwok: Callable[..., str]) -> None
     assert made[0] == made[1] != made[2]
 
 
+@pytest.mark.ci
 def test_the_rate_is_kept(kwok: Callable[..., str]) -> None:
     told = kwok("load", "--pods", "--replicas", 1, "--cpu-load", 0.5, "--memory-load", 1, "--rate", 10, "--wait", 0)
     seconds = float(re.search(r" in ([\d.]+) s", told)[1])  # type: ignore[index]
@@ -132,11 +134,13 @@ def test_mistakes_are_one_message(kwok: Callable[..., str], args: tuple[str, ...
     assert "Traceback" not in told
 
 
+@pytest.mark.ci
 def test_pods_that_are_there_already_are_told(kwok: Callable[..., str]) -> None:
     kwok("load", "--pods", "--wait", 0)
     assert "hdsim kwok clean" in kwok("load", "--pods", "--wait", 0, status=2)
 
 
+@pytest.mark.ci
 def test_creations_that_got_no_answer_are_repeated(cluster: Cluster, kwok: Callable[..., str]) -> None:
     """The API server is killed and started again while pods are created: each one is there once."""
     command = [
@@ -172,6 +176,7 @@ def test_top_shows_what_the_nodes_have_and_why_pods_wait(cluster: Cluster, kwok:
     assert "18: 2 Pending, 16 Running" in shown
 
 
+@pytest.mark.ci
 def test_clusters_with_kubelets_are_left_alone(cluster: Cluster, kwok: Callable[..., str]) -> None:
     from kube import fake_node
 

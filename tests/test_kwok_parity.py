@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kube import Cluster
 
-pytestmark = [pytest.mark.requires("kube"), pytest.mark.cluster("long-tests")]
+pytestmark = pytest.mark.requires("kube")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: Ten nodes of 8 CPU.
@@ -52,6 +52,7 @@ def trace(jobs: int, seconds: float, seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("jobs", "wall"), [(80, 60.0), pytest.param(500, 300.0, marks=pytest.mark.nightly)], ids=["minute", "five minutes"]
 )
+@pytest.mark.ci
 def test_makespan_by_the_wall_clock_is_that_of_the_simulation(
     cluster: Cluster, hdsim: Run, tmp_path: Path, jobs: int, wall: float
 ) -> None:

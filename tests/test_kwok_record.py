@@ -141,6 +141,7 @@ def test_states_are_those_of_the_watch_and_feed_training(
 
 
 @pytest.mark.requires("torch")
+@pytest.mark.ci
 def test_imitation_of_a_recording(recorded: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
     path, _ = recorded
     (tmp_path / "four.json").write_text(json.dumps(PLATFORM))
@@ -155,6 +156,7 @@ def test_imitation_of_a_recording(recorded: tuple[Path, list[dict[str, Any]]], t
     assert progress["agreement"][-1] > 0.4  # 0.25 by chance
 
 
+@pytest.mark.ci
 def test_a_recording_is_not_written_over(hdsim: Any, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(
         "{apiVersion: v1, kind: Config, current-context: a, users: [], clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}],"

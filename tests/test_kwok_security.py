@@ -212,6 +212,7 @@ def expected(role: Document, index: int, verb: str) -> str:
     return f'{{apiGroups: ["{rule["apiGroups"][0]}"], resources: ["{rule["resources"][0]}"]{names}, verbs: ["{verb}"]}}'
 
 
+@pytest.mark.ci
 def test_each_missing_permission_is_one_clear_error(deployed: Deployment, hdsim: Hdsim) -> None:
     deployed.cluster.add_nodes(NODES[:1])
     deployed.pods(1)
@@ -234,6 +235,7 @@ def test_each_missing_permission_is_one_clear_error(deployed: Deployment, hdsim:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.ci
 def test_submission_needs_the_optional_role(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
     deployed.cluster.add_nodes(NODES[:2])
     trace = tmp_path / "trace.json"
@@ -255,6 +257,7 @@ def test_submission_needs_the_optional_role(deployed: Deployment, hdsim: Hdsim, 
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.ci
 def test_pods_that_are_refused_end_a_run(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
     """Their jobs would be missing from the results otherwise."""
     deployed.cluster.add_nodes(NODES[:1])
@@ -267,6 +270,7 @@ def test_pods_that_are_refused_end_a_run(deployed: Deployment, hdsim: Hdsim, tmp
     assert 'create pods: pods "job-0" is forbidden: violates PodSecurity' in done.stderr
 
 
+@pytest.mark.ci
 def test_a_permission_that_is_lost_ends_a_run(deployed: Deployment, tmp_path: Path) -> None:
     deployed.cluster.add_nodes(NODES[:1])
     deployed.pods(1)
@@ -331,6 +335,7 @@ def test_the_time_out_holds_while_a_connection_is_made(tmp_path: Path, monkeypat
                 assert time.monotonic() - begin >= 1.0
 
 
+@pytest.mark.ci
 def test_credentials_appear_nowhere(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
     secrets, token = secrets_of(deployed), deployed.token
     payload = token.split(".")[1]
@@ -392,6 +397,7 @@ def test_credentials_appear_nowhere(deployed: Deployment, hdsim: Hdsim, tmp_path
     assert not leaks(secrets, texts)
 
 
+@pytest.mark.ci
 def test_the_service_account_of_a_pod(deployed: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a pod there is no kubeconfig, but files with the token and the certificate of the API server."""
     from kubernetes.aio.config import incluster_config
@@ -417,6 +423,7 @@ def test_the_service_account_of_a_pod(deployed: Deployment, tmp_path: Path, monk
         Connection()
 
 
+@pytest.mark.ci
 def test_tracebacks_for_developers_have_no_credentials(
     deployed: Deployment, hdsim: Hdsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +444,7 @@ def test_tracebacks_for_developers_have_no_credentials(
         assert not leaks(secrets_of(deployed), {"stdout": done.stdout, "stderr": done.stderr})
 
 
+@pytest.mark.ci
 def test_hdsim_listens_on_the_loopback_interface(deployed: Deployment, tmp_path: Path) -> None:
     """By default; the Deployment names another address, because the probes of a kubelet come from outside the pod."""
     deployed.cluster.add_nodes(NODES[:1])
@@ -469,6 +477,7 @@ def page(port: int, name: str) -> tuple[int, str]:
         connection.close()
 
 
+@pytest.mark.ci
 def test_the_replicas_of_the_deployment(deployed: Deployment, tmp_path: Path) -> None:
     """The command of the container and its probes: one replica leads, the other one is ready and takes over."""
     deployed.cluster.add_nodes(NODES[:1])

@@ -85,6 +85,7 @@ def test_agents_learn_from_the_pods_of_a_running_load(
             assert hdsim("run", *replay, kept, f"hydra.run.dir={agent}-replay").returncode == 0
 
 
+@pytest.mark.ci
 def test_a_training_ends_with_its_load_and_goes_on_after_a_signal(
     cluster: Cluster, settings: list[str], hdsim: Run, root: Path, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_training_ends_with_its_load_and_goes_on_after_a_signal(
     assert (tmp_path / "run/checkpoints/final.safetensors").exists() and (tmp_path / "run/evaluation.csv").exists()
 
 
+@pytest.mark.ci
 def test_a_trace_by_the_wall_clock_and_what_is_refused(
     cluster: Cluster, settings: list[str], hdsim: Run, tmp_path: Path
 ) -> None:

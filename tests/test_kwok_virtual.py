@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kube import Cluster, amount
+from tiers import ci
 
 import hdsim
 from hdsim.agents.kube_scheduler import KubeScheduler
@@ -139,7 +140,7 @@ def searching(kind: str, backfill: str) -> Any:
 
 def learned(module: str, name: str) -> Any:
     agent = {"_target_": f"hdsim.agents.{module}", "checkpoint": name}
-    return pytest.param(agent, id=name, marks=pytest.mark.requires("torch"))
+    return pytest.param(agent, id=name, marks=[pytest.mark.requires("torch"), pytest.mark.ci])
 
 
 @pytest.mark.parametrize(
@@ -147,11 +148,13 @@ def learned(module: str, name: str) -> Any:
     [
         {"job_policy": "fcfs", "core_policy": "least_allocated"},
         {"job_policy": "sjf", "backfill": "easy", "core_policy": "most_allocated"},
-        {"job_policy": "fcfs", "backfill": "conservative", "core_policy": "spread"},
-        {"job_policy": "priority", "backfill": "greedy", "core_policy": "balanced_allocation"},
-        searching("rollout.Rollout", "easy"),
-        searching("rollout.Rollout", "none"),
-        searching("mcts.Mcts", "easy"),
+        *ci(
+            searching("rollout.Rollout", "easy"),
+            {"job_policy": "fcfs", "backfill": "conservative", "core_policy": "spread"},
+            {"job_policy": "priority", "backfill": "greedy", "core_policy": "balanced_allocation"},
+            searching("rollout.Rollout", "none"),
+            searching("mcts.Mcts", "easy"),
+        ),
         learned("dqn.DQNAgent", "kubernetes_dqn"),
         learned("gnn_dqn.GNNDQNAgent", "kubernetes_gnn"),
     ],
@@ -200,7 +203,7 @@ class Interferes(Agent):
             cluster.start(job, placement)
 
 
-@pytest.mark.parametrize("what", ["deletes", "binds"])
+@pytest.mark.parametrize("what", ["deletes", *ci("binds")])
 def test_a_refused_binding_is_taken_back(
     nodes: Cluster, tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,6 +217,7 @@ def test_a_refused_binding_is_taken_back(
     check_pods(nodes, result, tmp_path)
 
 
+@pytest.mark.ci
 def test_a_pod_that_another_client_changes_ends_the_run(nodes: Cluster, tmp_path: Path) -> None:
     class Cleans(Agent):
         def decide(self, cluster: State) -> None:
@@ -230,6 +234,7 @@ def test_a_pod_that_another_client_changes_ends_the_run(nodes: Cluster, tmp_path
     assert len(caught.value.result.jobs["job_id"]) == 20
 
 
+@pytest.mark.ci
 def test_pods_of_others_are_told(nodes: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         backend(nodes).run(PLATFORM, jobs(1), "fcfs", tmp_path / "clean")
@@ -246,6 +251,7 @@ def test_pods_of_others_are_told(nodes: Cluster, tmp_path: Path, caplog: pytest.
     assert caplog.text.count(f"1 pod of others is on the nodes of the platform, such as {nodes.namespace}/foreign") == 1
 
 
+@pytest.mark.ci
 def test_pods_of_others_that_come_in_mid_run_are_told(
     nodes: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,12 +270,14 @@ def test_pods_of_others_that_come_in_mid_run_are_told(
     assert f"1 pods of others have come to the nodes in mid-run, such as {nodes.namespace}/late" in caplog.text
 
 
+@pytest.mark.ci
 def test_pods_of_an_earlier_run_are_named(nodes: Cluster, tmp_path: Path) -> None:
     backend(nodes).run(PLATFORM, jobs(3), "fcfs", tmp_path)
     with pytest.raises(ConfigError, match="hdsim kwok clean"):
         backend(nodes).run(PLATFORM, jobs(3), "fcfs", tmp_path)
 
 
+@pytest.mark.ci
 def test_nodes_with_kubelets_are_refused(nodes: Cluster, tmp_path: Path) -> None:
     name = PLATFORM.node_names[0]
     patch = {"metadata": {"annotations": {"kwok.x-k8s.io/node": None}}}
@@ -278,6 +286,7 @@ def test_nodes_with_kubelets_are_refused(nodes: Cluster, tmp_path: Path) -> None
         backend(nodes).run(PLATFORM, jobs(3), "fcfs", tmp_path)
 
 
+@pytest.mark.ci
 def test_a_cordoned_node_is_refused(nodes: Cluster, tmp_path: Path) -> None:
     name = PLATFORM.node_names[1]
     nodes.api("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}}, "merge-patch+json")
@@ -285,6 +294,7 @@ def test_a_cordoned_node_is_refused(nodes: Cluster, tmp_path: Path) -> None:
         backend(nodes).run(PLATFORM, jobs(3), "fcfs", tmp_path)
 
 
+@pytest.mark.ci
 def test_the_platform_must_be_that_of_the_server(nodes: Cluster, tmp_path: Path) -> None:
     other = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4)
     with pytest.raises(ConfigError, match="is missing on the API server"):
@@ -292,6 +302,7 @@ def test_the_platform_must_be_that_of_the_server(nodes: Cluster, tmp_path: Path)
                            "fcfs", tmp_path)  # fmt: skip
 
 
+@pytest.mark.ci
 def test_what_has_no_simulated_time_is_refused(nodes: Cluster, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected a trace"):
         backend(nodes).check(PLATFORM, hdsim.Workload.empty("<cluster>"))

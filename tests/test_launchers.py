@@ -55,6 +55,7 @@ def same_jobs(tmp_path: Path, name: str, hdsim: Callable[..., subprocess.Complet
 
 
 @pytest.mark.requires("hydra-joblib-launcher")
+@pytest.mark.ci
 def test_joblib_loses_only_the_run_that_ends_its_process(
     tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -87,6 +88,7 @@ def test_joblib_gives_the_bytes_of_single_runs_and_skips_what_has_finished(
 
 
 @pytest.mark.requires("hydra-submitit-launcher")
+@pytest.mark.ci
 def test_submitit_on_this_machine(tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     process = start(tmp_path, "hydra/launcher=submitit_local", "agent.path=deadly.py", "agent.ends=true,false")
@@ -100,6 +102,7 @@ def test_submitit_on_this_machine(tmp_path: Path, hdsim: Callable[..., subproces
 
 @pytest.mark.requires("ray")
 @pytest.mark.xdist_group("ray")
+@pytest.mark.ci
 def test_ray_completes_96_runs_although_a_node_is_lost(
     tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -200,6 +200,7 @@ class Waiting(ClassicAgent):
 """
 
 
+@pytest.mark.ci
 def test_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "waiting.py").write_text(WAITING)
@@ -238,6 +239,7 @@ def test_a_sweep(tmp_path: Path) -> None:
     assert process.returncode == 1  # two runs have failed
 
 
+@pytest.mark.ci
 def test_a_sweep_in_a_browser(browse: Callable[..., tuple[str, list[str]]]) -> None:
     with SweepPage() as page:
         page.begin("sweep in runs", 3, 0)

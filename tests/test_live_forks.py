@@ -11,6 +11,7 @@ import pytest
 from asynchronous import Asynchronous, Growing
 from conftest import require_component
 from test_forks import ACTUAL, CONFIGURATIONS, EQUAL, FAST_AND_SLOW, jobs, simulation
+from tiers import ci
 
 import hdsim
 from hdsim.agents.mcts import Mcts
@@ -152,10 +153,8 @@ def test_a_job_that_never_fits_holds_no_other_job_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("platform", "options"),
     [
-        ("equal", {}),
         ("equal", {"kill_at_walltime": True}),
-        ("teaching", {}),
-        ("teaching", {"contention": "threshold"}),
+        *ci(("equal", {}), ("teaching", {}), ("teaching", {"contention": "threshold"})),
     ],
 )
 @pytest.mark.parametrize(("agent", "backfill"), [(Rollout, "none"), (Rollout, "easy"), (Mcts, "easy")])

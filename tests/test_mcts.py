@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from test_rollout import SIXTEEN, jobs
+from tiers import examples
 
 import hdsim
 from hdsim.agents.mcts import Mcts
@@ -18,7 +19,7 @@ from hdsim.errors import ConfigError
 from hdsim.kernels.tree_search import back_up, descend, make_tree, most_visited
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20, 20)
 @given(seed=st.integers(0, 10**6), first=st.integers(1, 4), later=st.integers(1, 3), depth=st.integers(1, 3))
 def test_the_search_finds_the_least_cost_of_a_tree(seed: int, first: int, later: int, depth: int) -> None:
     shape = (first, *[later] * (depth - 1))
@@ -57,7 +58,7 @@ class Both(Mcts):
         return int(most_visited(tree))
 
 
-@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
+@examples(6, 6, phases=[Phase.explicit, Phase.generate])
 @given(
     seed=st.integers(0, 10**6),
     rule=st.sampled_from([("none", True), ("none", False), ("easy", True), ("easy", False), ("rlscheduler", True)]),

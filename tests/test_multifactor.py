@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import hdsim
 from hdsim.agents.classic import ClassicAgent
@@ -93,7 +94,7 @@ class Checked(ClassicAgent):
         return scores
 
 
-@settings(max_examples=40)
+@examples(40, 40)
 @given(
     rows=ROWS,
     half_life=st.sampled_from([0.0, 3600.0, 5 * DAY]),
@@ -105,17 +106,6 @@ def test_priorities_are_the_closed_form(rows: Any, half_life: float, account: st
     agent = Checked(decay_half_life=half_life, account=account, favor_small=favor_small)
     hdsim.simulate(platform, workload_of(rows), agent, check=True)
     assert agent.compared
-
-
-def test_the_user_who_has_used_less_is_first() -> None:
-    # User 1 runs first; at 1000 s a job of each user waits, that of user 1 for longer.
-    rows = [(0, 1000, CORES, 1), (10, 50, CORES, 1), (10, 50, CORES, 2)]
-    platform = hdsim.Platform.homogeneous(nodes=CORES, cores_per_node=1)
-    assert hdsim.simulate(platform, workload_of(rows), "multifactor").starting_time.tolist() == [0, 1050, 1000]
-    assert hdsim.simulate(platform, workload_of(rows), "fcfs").starting_time.tolist() == [0, 1000, 1050]
-    # Slurm's weights are 0 without a configuration: first come, first served.
-    nothing = {"job_policy": "multifactor", "multifactor": dict.fromkeys(WEIGHTS, 0)}
-    assert hdsim.simulate(platform, workload_of(rows), nothing).starting_time.tolist() == [0, 1000, 1050]
 
 
 def test_forks_carry_the_usage() -> None:

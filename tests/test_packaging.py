@@ -63,18 +63,21 @@ def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
+@pytest.mark.ci
 def test_the_wheel_claims_one_import_name(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"hdsim", f"{wheel.name.split('-py3')[0]}.dist-info"}
 
 
 @pytest.mark.parametrize("folder", ["agents", "conf", "platforms", "workloads"])
+@pytest.mark.ci
 def test_the_wheel_has_every_bundled_file(wheel: Path, folder: str) -> None:
     tracked = succeed("git", "ls-files", folder, cwd=ROOT).split()
     assert tracked
     assert {f"hdsim/{path}" for path in tracked} <= set(zipfile.ZipFile(wheel).namelist())
 
 
+@pytest.mark.ci
 def test_the_source_distribution_has_the_tests_and_the_bundled_files(distributions: Path) -> None:
     (path,) = distributions.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -91,6 +94,7 @@ def runs_in_an_empty_directory(python: Path, folder: Path) -> None:
     assert (folder / "out/report.html").is_file()
 
 
+@pytest.mark.ci
 def test_the_wheel_runs_in_an_empty_directory(beside: Path, tmp_path: Path) -> None:
     runs_in_an_empty_directory(beside, tmp_path)
 
@@ -113,6 +117,7 @@ def test_the_first_comparison_from_an_installation(beside: Path, tmp_path: Path)
     assert "6 of 6 numbers as expected" in checked
 
 
+@pytest.mark.ci
 def test_bundled_modules_have_the_same_names_as_in_a_checkout(beside: Path, tmp_path: Path) -> None:
     script = (
         "import hdsim.agents.classic as classic, hdsim.util.resources as r; "

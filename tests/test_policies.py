@@ -133,84 +133,10 @@ def starts(agent, *rows, **options):
     return hdsim.simulate(platform, workload, agent, check=True).starting_time.tolist()
 
 
-BLOCKED = [
-    (0, 10, 10, 6),  # 0 runs until 10
-    (1, 10, 10, 8),  # 1 is blocked until 10
-    (2, 8, 8, 4),  # 2 ends at 10: fits before the reservation
-    (3, 9, 9, 2),  # 3 would end at 12, but 2 cores are extra
-    (4, 5, 5, 2),  # 4
-]
-
-
-@pytest.mark.parametrize(
-    ("agent", "expected"),
-    [
-        ("fcfs", [0, 10, 20, 20, 20]),
-        ("easy", [0, 10, 2, 10, 19]),
-        ("conservative", [0, 10, 2, 10, 19]),
-    ],
-)
-def test_backfilling(agent, expected):
-    assert starts(agent, *BLOCKED) == expected
-
-
-def test_easy_uses_extra_cores_past_the_shadow_time():
-    rows = [(0, 10, 10, 6), (1, 10, 10, 8), (2, 50, 50, 2), (3, 50, 50, 2)]
-    # Two cores are extra at 10: one of the long narrow jobs may take them, not both.
-    assert starts("easy", *rows) == [0, 10, 2, 20]
-
-
-def test_conservative_delays_nobody_in_the_queue_where_easy_does():
-    rows = [
-        (0, 10, 10, 8),
-        (1, 10, 10, 10),  # reserved at 10
-        (2, 10, 10, 2),  # ends at 12: would delay the head, so neither starts it
-        (3, 7, 7, 2),  # ends at 10: both start it
-    ]
-    assert starts("easy", *rows) == [0, 10, 20, 3]
-    assert starts("conservative", *rows) == [0, 10, 20, 3]
-    rows = [
-        (0, 10, 10, 8),
-        (1, 10, 10, 6),  # reserved at 10, which leaves 4 extra
-        (2, 10, 10, 10),  # reserved at 20 by the conservative plan
-        (3, 30, 30, 2),  # takes extra cores until 33 under EASY
-    ]
-    assert starts("easy", *rows) == [0, 10, 33, 3]
-    assert starts("conservative", *rows) == [0, 10, 20, 30]
-
-
-def test_early_ends_compress_the_conservative_plan():
-    rows = [(0, 2, 10, 6), (1, 5, 10, 8), (1, 5, 10, 10)]
-    assert starts("conservative", *rows) == [0, 2, 7]
-
-
 def test_overrun_estimates_are_survived():
     rows = [(0, 20, 5, 6), (1, 5, 5, 8), (2, 5, 5, 4), (3, 30, 1, 4), (30, 1, 1, 10)]
     for agent in ("easy", "conservative"):
         assert all(not math.isnan(start) for start in starts(agent, *rows))
-
-
-def test_order_of_candidates():
-    rows = [(0, 10, 10, 6), (1, 10, 10, 8), (2, 8, 8, 4), (2, 3, 3, 4)]
-    assert starts("easy", *rows) == [0, 10, 2, 20]
-    # Candidates shortest first, the head still the first to come.
-    assert starts("easy-sjbf", *rows) == [0, 10, 20, 2]
-    # The whole queue shortest first.
-    assert starts("easy-sjf", *rows) == [0, 13, 5, 2]
-
-
-def test_backfilling_honours_memory():
-    platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2, memory_gb_per_node=1.0)
-    workload = hdsim.Workload.from_columns(
-        submission_time=[0, 1, 2, 3],
-        runtime=[10, 10, 20, 5],
-        requested_cores=[1, 2, 1, 1],
-        memory=[800, 500, 300, 200],
-    )
-    # Job 0 leaves 200 MB on node 0. Job 1 needs 2 x 500 MB: node 1 holds both at once, so it starts at 1 and fills it.
-    # Job 2 fits nowhere in memory until 10; job 3 fits beside job 0.
-    result = hdsim.simulate(platform, workload, "easy", check=True)
-    assert result.starting_time.tolist() == [0, 1, 10, 3]
 
 
 @pytest.mark.parametrize("backfill", [name for name in BACKFILLS if name != "rlscheduler"])

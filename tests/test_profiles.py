@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from tiers import ci, examples
 
 from hdsim.kernels import node_profiles as nodes
 from hdsim.kernels import profiles as cores
@@ -159,7 +160,7 @@ def amounts_at(profile: nodes.NodeProfile, node: int, time: float) -> list[float
 
 
 @given(machines())
-@settings(max_examples=60, deadline=None)
+@examples(60, 60)
 def test_queued_jobs_are_reserved_the_earliest_room_on_the_fastest_nodes(machine: Any) -> None:
     total, speeds, left, jobs, running = machine
     requests, releases, holdings = arrays(jobs, running)
@@ -196,7 +197,7 @@ def test_chunks_without_cpu_fit_on_a_node_without_free_cores() -> None:
 
 
 @given(machines())
-@settings(max_examples=60, deadline=None)
+@examples(60, 60)
 def test_like_jobs_are_reserved_as_if_none_had_been_before(machine: Any) -> None:
     _, speeds, left, jobs, running = machine
     jobs = jobs[: len(running)] + 3 * jobs[len(running) :]
@@ -222,7 +223,7 @@ def test_like_jobs_are_reserved_as_if_none_had_been_before(machine: Any) -> None
 
 
 @given(machines())
-@settings(max_examples=60, deadline=None)
+@examples(60, 60)
 def test_the_head_is_reserved_the_first_instant_with_room_and_jobs_beside_it_leave_that_room(machine: Any) -> None:
     total, _, left, jobs, running = machine
     requests, releases, holdings = arrays(jobs, running)
@@ -263,7 +264,7 @@ part = st.builds(Job, st.just(1), st.integers(1, 3), st.integers(0, 9), st.integ
 
 
 @given(st.lists(amounts_of_node, min_size=1, max_size=4), part, part, st.integers(0, 8), st.booleans(), st.data())
-@settings(max_examples=300, deadline=None)
+@examples(300, 300)
 def test_limits_leave_the_head_its_room_and_are_missed_only_where_there_are_none(
     machine: Any, first: Job, job: Job, number: int, gpus: bool, data: Any
 ) -> None:
@@ -310,7 +311,7 @@ def test_limits_leave_the_head_its_room_and_are_missed_only_where_there_are_none
     st.lists(st.tuples(st.integers(8, 20), st.integers(1, 4)), max_size=5),
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 8)), min_size=1, max_size=8),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100, 100)
 def test_cores_are_reserved_at_the_earliest_start_that_delays_no_job(
     idle: int, running: list[tuple[int, int]], queued: list[tuple[int, int]]
 ) -> None:
@@ -360,7 +361,7 @@ def test_running_jobs_are_in_order_of_their_expected_ends() -> None:
 
 @pytest.mark.parametrize(
     "variable",
-    ["NUMBA_DISABLE_JIT", pytest.param("NUMBA_BOUNDSCHECK", marks=pytest.mark.nightly)],
+    [*ci("NUMBA_DISABLE_JIT"), pytest.param("NUMBA_BOUNDSCHECK", marks=pytest.mark.nightly)],
 )
 def test_kernels_run_as_python_and_stay_inside_their_arrays(variable: str, tmp_path: Path) -> None:
     if variable in os.environ:

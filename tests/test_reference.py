@@ -29,36 +29,6 @@ def lublin(shared_data: Path) -> list[ref.Job]:
 # Hand-drawn schedules
 
 
-def test_strict_order_lets_nobody_overtake() -> None:
-    jobs = [_job(0, 10, 3), _job(1, 5, 4), _job(2, 1, 1)]
-    assert ref.replay_counts(jobs, 4, ref.strict) == [0, 10, 15]
-    assert ref.replay_counts(jobs, 4, ref.strict, ref.SCORES["sjf"]) == [0, 10, 2]
-
-
-def test_easy_backfills_by_time_and_by_extra_cores() -> None:
-    """4 cores: the head (3 cores) is due at 10 with one core left over; a long serial job may take just that one."""
-    jobs = [_job(0, 10, 2), _job(1, 5, 3), _job(2, 100, 1), _job(3, 100, 1), _job(4, 6, 1), _job(5, 6, 1)]
-    #   0-10  job 0 on two cores; job 1 reserved for 10, one core to spare then
-    #   2     job 2 takes the spare core for good; job 3 would delay job 1
-    #   4     job 4 ends at 10, in time for job 1; job 5 would end at 11
-    #   15    job 1 ends and job 3 and 5 start
-    assert ref.replay_counts(jobs, 4, ref.easy) == [0, 10, 2, 15, 4, 15]
-
-
-def test_conservative_delays_no_job_that_easy_would() -> None:
-    """EASY lets job 3 delay job 2, which has no reservation there; conservative backfilling does not."""
-    jobs = [_job(0, 10, 3), _job(0, 4, 4), _job(0, 10, 4), _job(0, 13, 1)]
-    assert ref.replay_counts(jobs, 4, ref.conservative) == [0, 10, 14, 24]
-    jobs = [_job(0, 10, 3), _job(0, 4, 3), _job(0, 10, 4), _job(0, 15, 1)]
-    assert ref.replay_counts(jobs, 4, ref.easy) == [0, 10, 15, 0]
-    assert ref.replay_counts(jobs, 4, ref.conservative) == [0, 10, 14, 24]
-
-
-def test_conservative_compresses_when_a_job_ends_early() -> None:
-    jobs = [_job(0, 2, 4, requested=10), _job(0, 3, 4), _job(1, 1, 4)]
-    assert ref.replay_counts(jobs, 4, ref.conservative) == [0, 2, 5]
-
-
 def test_a_job_waits_for_memory_and_takes_the_fastest_cores() -> None:
     platform = ref.Platform([ref.Processor(0, 2, 1.0, 10.0), ref.Processor(1, 2, 3.0, 20.0)], [100.0, 100.0])
     jobs = [_job(0, 6, 1, memory=60), _job(0, 6, 2, memory=60), _job(0, 6, 1, memory=60)]

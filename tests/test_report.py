@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html as dom
+from tiers import ci
 
 import hdsim
 from hdsim.report import distributions, figures, jobs, page, panels
@@ -280,6 +281,7 @@ def test_small_run(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     assert duration(run.metrics["makespan"]) in text
 
 
+@pytest.mark.ci
 def test_blocks_with_room_have_the_id_of_their_job(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     platform = hdsim.load_platform(resolve("platforms", "teaching"))
     ids = ["a", "<b>$x$</b>", "short", "d"]
@@ -296,6 +298,7 @@ def test_blocks_with_room_have_the_id_of_their_job(tmp_path: Path, visit: Callab
     assert {text.get_text() for axes in drawn.axes for text in axes.texts} == {"a", "<b>$x$</b>", "d"}
 
 
+@pytest.mark.ci
 def test_two_thousand_jobs_are_drawn_one_by_one(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = on_gaia(tmp_path / "run", panels.MAX_JOBS)
     page = visit(render(run), VISITOR)
@@ -329,6 +332,7 @@ def programs(path: Path) -> Run:
     return recorded(path, platform, workload, "fcfs-spread", contention="fair_share", network="fluid")
 
 
+@pytest.mark.ci
 def test_jobs_with_programs(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = programs(tmp_path / "run")
     plots = OVER_TIME | DISTRIBUTIONS | {"contention", "communication", "barriers"}
@@ -344,6 +348,7 @@ def test_jobs_with_programs(tmp_path: Path, visit: Callable[..., Visit]) -> None
     assert seen["ranges"]["contention"] == pytest.approx([run.end_time * 0.25, run.end_time * 0.5])
 
 
+@pytest.mark.ci
 def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = ten_thousand(tmp_path / "run")
     content = render(run)
@@ -359,6 +364,7 @@ def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[.
 
 
 @pytest.mark.parametrize(("preferred", "other"), [("light", "dark"), ("dark", "light")])
+@pytest.mark.ci
 def test_light_and_dark(preferred: str, other: str, tmp_path: Path, visit: Callable[..., Visit]) -> None:
     page = visit(
         render(mixed(tmp_path / "run")),
@@ -418,6 +424,7 @@ def test_style_and_script_take_all_colours_from_variables() -> None:
     assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(COLORS)
 
 
+@pytest.mark.ci
 def test_jobs_that_failed_were_killed_or_never_ran(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     content = render(mixed(tmp_path / "run"))
     checked(visit(content, VISITOR), OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
@@ -431,12 +438,14 @@ def test_jobs_that_failed_were_killed_or_never_ran(tmp_path: Path, visit: Callab
     assert "<i>8</i>" in text, "names appear as they are"
 
 
+@pytest.mark.ci
 def test_jobs_that_were_never_started(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     page = visit(render(mixed(tmp_path / "run", Lazy())))
     checked(page, OVER_TIME | {"slowdown_factor"}, {"gantt_cores"} | SPANS)
     assert re.search(r"jobs unfinished\s+3\b", page.text())
 
 
+@pytest.mark.ci
 def test_interrupted_run(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     page = visit(render(mixed(tmp_path / "run", Stopped())))
     assert page.complaints == []
@@ -448,6 +457,7 @@ def test_interrupted_run(tmp_path: Path, visit: Callable[..., Visit]) -> None:
 
 
 @pytest.mark.parametrize("make", [nothing_fits, one_instant])
+@pytest.mark.ci
 def test_hardly_anything_to_show(make: Callable[[Path], Run], tmp_path: Path, visit: Callable[..., Visit]) -> None:
     page = visit(render(make(tmp_path / "run")))
     assert page.complaints == []
@@ -771,7 +781,7 @@ def test_empty_fields_of_details_are_left_out(tmp_path: Path) -> None:
     assert "slowdown_factor" in render(read(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("kind", ["png", *ci("pdf", "svg")])
 def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     on_gaia(tmp_path / "run", 300)
     done = hdsim("report", tmp_path / "run", "--figures", "figures", "--figure-format", kind)
@@ -794,6 +804,7 @@ def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("make", [nothing_fits, one_instant])
+@pytest.mark.ci
 def test_figures_of_runs_with_little_in_them(make: Callable[[Path], Run], tmp_path: Path) -> None:
     from hdsim.report.figures import write_all
 
@@ -803,7 +814,7 @@ def test_figures_of_runs_with_little_in_them(make: Callable[[Path], Run], tmp_pa
     }
 
 
-@pytest.mark.parametrize("kind", ["png", "svg"])
+@pytest.mark.parametrize("kind", ["svg", *ci("png")])
 def test_same_run_same_figures(kind: str, tmp_path: Path) -> None:
     from hdsim.report import figures
 

@@ -174,6 +174,7 @@ def test_a_long_run_has_a_light_page(tmp_path: Path) -> None:
     assert slowest.share @ time == pytest.approx(told * time.sum() / told.sum(), rel=0.01)
 
 
+@pytest.mark.ci
 def test_pages_open_without_a_complaint(
     tmp_path: Path,
     visit: Callable[..., Visit],  # noqa: F811
@@ -227,6 +228,7 @@ def test_a_killed_run_shows_what_was_written(tmp_path: Path) -> None:
     assert run.metrics == {"duration": 36.0, "checkpoints": 1, "total": 41.0}
 
 
+@pytest.mark.ci
 def test_reports_and_figures_of_a_sweep(warm: Warm, tmp_path: Path) -> None:
     sweep = hdsim(
         warm, tmp_path, "bsp", "run", "-m", "controller=static,static_window", "start=0,50", "supersteps=9",
@@ -252,6 +254,7 @@ def test_reports_and_figures_of_a_sweep(warm: Warm, tmp_path: Path) -> None:
     assert report.returncode == 0 and "left out: sweep/3: no supersteps of a gang" in report.stderr
 
 
+@pytest.mark.ci
 def test_gangs_of_a_replay(tmp_path: Path, hdsim: Warm, visit: Callable[..., Visit]) -> None:  # noqa: F811
     keys = ["gangs=3", "interarrival=50", "supersteps=6", "controller=static_window", "hydra.run.dir=run"]
     assert hdsim("bsp", "share", *keys).returncode == 0

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import Phase, example, given
 from hypothesis import strategies as st
+from tiers import ci, examples
 
 import hdsim
 from hdsim.agents.rollout import Future, Rollout
@@ -76,7 +77,7 @@ class Both(Rollout):
 NETWORK: dict[str, Any] = {"seed": 5, "objective": "mean_bounded_slowdown", "runtimes": "past", "base": "learned"}
 
 
-@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
+@examples(6, 6, phases=[Phase.explicit, Phase.generate])
 @example(rule=("none", True), batch=False, trace=jobs, **NETWORK)
 @example(rule=("easy", False), batch=True, trace=jobs, **NETWORK)
 @example(rule=("easy", False), batch=True, trace=alike, **NETWORK)
@@ -145,7 +146,7 @@ def test_same_seed_same_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backfill", "base"), [("none", "f1"), ("easy", "f1"), ("rlscheduler", "f2"), ("none", "learned")]
+    ("backfill", "base"), [("none", "f1"), ("easy", "f1"), ("rlscheduler", "f2"), *ci(("none", "learned"))]
 )
 def test_nothing_of_the_future_is_known(backfill: str, base: str) -> None:
     whole, agent = jobs(2, 120), {"_target_": "hdsim.agents.rollout.Rollout", "backfill": backfill, "scenarios": 4}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from ray_nodes import Nodes, pid_of, ray_nodes
+from tiers import ci
 from training_setups import make_setup, run, train
 
 from hdsim.errors import BackendError, ConfigError
@@ -68,7 +69,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch, faults: dict[int, Callable[[Any], o
     return happened
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [2, *ci(1, 3)])
 def test_the_number_of_workers_does_not_change_a_byte(
     workers: int, nodes: Nodes, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_the_number_of_workers_does_not_change_a_byte(
     assert left(tmp_path) == alone
 
 
+@pytest.mark.ci
 def test_observations_of_several_arrays_and_environments_without_kernels(nodes: Nodes, tmp_path: Path) -> None:
     # A replay buffer, and observations of nodes, which no compiled kernel steps.
     options = (
@@ -88,6 +90,7 @@ def test_observations_of_several_arrays_and_environments_without_kernels(nodes: 
     assert left(tmp_path / "ray") == left(tmp_path / "alone")
 
 
+@pytest.mark.ci
 def test_a_lost_process_and_a_lost_node_do_not_change_a_byte(
     nodes: Nodes,
     alone: dict[str, bytes],
@@ -116,6 +119,7 @@ def test_a_lost_process_and_a_lost_node_do_not_change_a_byte(
     assert left(tmp_path) == alone
 
 
+@pytest.mark.ci
 def test_an_interrupted_training_goes_on_elsewhere(
     nodes: Nodes, alone: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hdsim: Callable[..., Any]
 ) -> None:
@@ -127,6 +131,7 @@ def test_an_interrupted_training_goes_on_elsewhere(
     assert left(tmp_path) == alone
 
 
+@pytest.mark.ci
 def test_a_worker_without_an_answer_is_named(nodes: Nodes) -> None:
     vector = make_setup(*PPO, *on(nodes, 2)).vector()
     vector.reset(seed=1)
@@ -140,6 +145,7 @@ def test_a_worker_without_an_answer_is_named(nodes: Nodes) -> None:
     vector.close()
 
 
+@pytest.mark.ci
 def test_workers_that_are_lost_again_and_again_are_one_error(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     from hdsim.envs import distributed
 
@@ -159,6 +165,7 @@ def test_workers_that_are_lost_again_and_again_are_one_error(nodes: Nodes, monke
     vector.close()
 
 
+@pytest.mark.ci
 def test_a_cluster_without_nodes_is_one_error(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The last of the tests on these nodes.
     def remove_all(_: Any) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import hdsim
 import platforms
@@ -298,7 +299,7 @@ def rate(held: list[int], share: dict[int, Fraction], requested: int, contends: 
 
 
 @pytest.mark.parametrize("executor", ["uncontended", "contended", "bsp"])
-@settings(max_examples=40, deadline=None)
+@examples(40, 40)
 @given(first=cores, changes=changes, runtime=st.integers(1, 60))
 def test_dates_are_those_of_the_integral_of_the_rate(
     two_speeds: hdsim.Platform, executor: str, first: list[int], changes: list[Any], runtime: int

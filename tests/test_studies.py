@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parent.parent
 STUDIES = studies() | {f"research/{path.name}": read_study(path) for path in sorted((ROOT / "research").glob("*.yaml"))}
 #: Studies whose check replays agents that need torch.
 LEARNED = ("checkpoint=", "controller=learned")
-#: Checks of the usual tier; all of them are in the nightly one.
-FAST = ("consolidation", "gaia", "protocol", "simulators", "speed")
+#: Checks of every change and of CI; all of them are in the nightly tier.
+FAST = ("consolidation", "gaia")
+IN_CI = ("protocol", "simulators", "speed")
 
 Hdsim = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -338,7 +339,8 @@ def _marks(study: Study) -> list[pytest.MarkDecorator]:
     lines = " ".join([*small.commands.values(), *settings])
     marks = [pytest.mark.requires("torch", "torch-geometric")] if any(text in lines for text in LEARNED) else []
     marks += [pytest.mark.requires("reference data")] if study.needs else []
-    return marks + ([] if study.name in FAST else [pytest.mark.nightly])
+    later = [pytest.mark.ci] if study.name in IN_CI else [pytest.mark.nightly]
+    return marks + ([] if study.name in FAST else later)
 
 
 @pytest.mark.parametrize(

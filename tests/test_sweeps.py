@@ -23,7 +23,7 @@ from hydra.types import RunMode
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from tiers import examples
+from tiers import ci, examples
 
 from hdsim.config.composer import Composer, plain
 from hdsim.errors import ConfigError
@@ -284,7 +284,7 @@ def test_the_last_table_of_shards_has_the_last_states(hdsim: Hdsim, tmp_path: Pa
 # Processes.
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT, *ci(signal.SIGTERM)])
 def test_two_signals_leave_no_more_than_one_line(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW.replace("0.05", "600"))
     (tmp_path / "wait").touch()
@@ -322,7 +322,7 @@ def test_a_killed_worker_costs_its_own_run(start: Callable[..., Any], hdsim: Hds
     assert "run  " not in again.stderr, "no failures"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT, *ci(signal.SIGTERM)])
 def test_a_signal_interrupts_each_worker_in_order(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "wait").touch()
@@ -339,7 +339,7 @@ def test_a_signal_interrupts_each_worker_in_order(number: int, start: Callable[.
     assert all((run / "jobs.csv").exists() for run in runs[:2])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT, *ci(signal.SIGTERM)])
 def test_an_interrupted_study_says_how_it_goes_on(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "wait").touch()
@@ -381,7 +381,7 @@ def outputs(sweep: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("policies", "platforms", "seeds"),
     [
-        ("fcfs,boom,smallest", "teaching,sixteen_nodes", "1,2"),
+        *ci(("fcfs,boom,smallest", "teaching,sixteen_nodes", "1,2")),
         pytest.param(
             "fcfs,sjf,saf,f1,wfp3,smallest,shortest,boom", "teaching,one_node,ten_nodes,sixteen_nodes", "1,2,3",
             marks=pytest.mark.nightly,

@@ -147,6 +147,7 @@ def test_the_best_trial_is_the_best_and_is_repeated_exactly(hdsim: Hdsim, tmp_pa
     assert (tuned / "history.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.ci
 def test_equal_searches_are_equal_and_go_on_where_they_stopped(hdsim: Hdsim, tmp_path: Path) -> None:
     for folder, counts in (("a", (5,)), ("b", (2, 5))):
         (tmp_path / folder).mkdir()
@@ -158,6 +159,7 @@ def test_equal_searches_are_equal_and_go_on_where_they_stopped(hdsim: Hdsim, tmp
     assert other.returncode == 2 and "expected the search that began there, overrides differs" in other.stderr
 
 
+@pytest.mark.ci
 def test_a_finite_space_is_gone_through_once(hdsim: Hdsim, tmp_path: Path) -> None:
     space = ("tune.space.agent.job_policy=fcfs,sjf", "tune.space.workload.jobs=range(5,8)")
     for trials in (3, 50):
@@ -258,6 +260,7 @@ def test_a_search_without_any_result_keeps_its_table(hdsim: Hdsim, tmp_path: Pat
     assert done.returncode == 2 and "all 2 have failed; see tune.csv" in done.stderr
 
 
+@pytest.mark.ci
 def test_one_process_at_a_time_works_on_a_search(hdsim: Hdsim, tmp_path: Path) -> None:
     from hdsim.results.run_directory.lock import Lock
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import hdsim
 from hdsim.agents.classic import ClassicAgent
@@ -53,7 +54,7 @@ def test_compiled_windows_are_forks_of_the_base_policy(settings: dict[str, str],
     warmup=st.integers(1, 60),
     base=st.sampled_from(["fcfs", "easy", "sjf"]),
 )
-@settings(max_examples=15, deadline=None)
+@examples(15, 15)
 def test_a_window_under_its_base_policy_is_part_of_the_whole_replay(
     seed: int, cores: int, warmup: int, base: str
 ) -> None:
