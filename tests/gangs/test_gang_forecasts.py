@@ -181,6 +181,7 @@ def total(data: Path, folder: Path, start: int = 0, scaling: str = "actual") -> 
     return run(measured_profile(data), workloads, StochasticMpc(), start).metrics["total"]
 
 
+@pytest.mark.ci
 def test_ridge_on_the_measured_series(shared_data: Path, tmp_path: Path) -> None:
     folder = measured(shared_data, "ridge", tmp_path)
     for name in NAMES:
