@@ -24,7 +24,7 @@ from hdsim.util.resources import folder
 if TYPE_CHECKING:
     from hdsim.learning.agent import LearningAgent
     from hdsim.learning.training.loop import Training
-    from hdsim.learning.training.setup import TrainingSetup
+    from hdsim.learning.training.task import EpisodeTask
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -84,7 +84,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def probability(probe: TrainingSetup, agent: LearningAgent, action: int) -> float:
+def probability(probe: EpisodeTask, agent: LearningAgent, action: int) -> float:
     """Mean probability of an action over the decisions of the first test window, in an environment of its own."""
     environment = probe.environments[0]
     observation, info = environment.reset(seed=0, options={"workload": probe.test[0]})
@@ -128,7 +128,7 @@ def test_an_agent_learns_the_right_policy(
     probe = make_setup(*overrides)
     wrong, right = probe.actions
 
-    def learned(setup: TrainingSetup, training: Training) -> bool:
+    def learned(setup: EpisodeTask, training: Training) -> bool:
         score = training.records.rows[-1][f"validation_{setup.evaluation.metric}"]
         return score < 1.02 * training.state.baselines[right] and probability(probe, setup.agent, 1) > 0.9
 
