@@ -52,7 +52,7 @@ def run_training(
 
     Args:
         config: The configuration.
-        task: What was built from it.
+        task: The task, built from it.
         directory: The run directory.
         resume: Continue the training that has begun there.
         command: The command that continues it, for the message of an interruption.

@@ -25,7 +25,7 @@ def run_training(
     """Trains, replays the test windows, and writes checkpoints, records and the model card into a run directory.
 
     Args:
-        task: What is learned.
+        task: The task.
         directory: The run directory.
         resume: Continue from its latest checkpoint, if there is one.
         progress: Show the progress on standard error: a bar on a terminal, lines elsewhere.

@@ -1,4 +1,4 @@
-"""What a training is for: its windows, their scores, and how learning on it begins."""
+"""The tasks of trainings: windows, their scores, and the begin of learning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hdsim.scheduling.agent import make_agent
 
 
 class Task(ABC):
-    """Base class of what can be trained for, made from a configuration.
+    """Base class of the tasks of trainings, made from a configuration.
 
     Attributes:
         config: The configuration.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,19 +128,18 @@ class OrderEvolution(Learner):
 
     def advance(self) -> None:
         """Replays fresh windows under pairs of networks and moves the network towards the better ones."""
-        rng, kind = self.rng, {"estimates": self.estimates}
-        rare = kind | {"least": self.least_slowdown}
-        drawn = [draw_home(rng, **kind) for _ in range(self.home)]
-        drawn += [draw_away(rng, **rare) for _ in range(self.away)]
-        drawn += [draw_capability(rng, **rare) for _ in range(self.capability)]
+        rng, least, estimates = self.rng, self.least_slowdown, self.estimates
+        drawn = [draw_home(rng, estimates=estimates) for _ in range(self.home)]
+        drawn += [draw_away(rng, least=least, estimates=estimates) for _ in range(self.away)]
+        drawn += [draw_capability(rng, least=least, estimates=estimates) for _ in range(self.capability)]
         for part, strategy in enumerate(self._strategies):
             if strategy.pairs:
                 strategy.optimizer.param_groups[0]["lr"] = self.learning_rate * (1 - self.generation / self.generations)
-                strategy.advance(rng, lambda changes, part=part: self._costs(part, changes, drawn))
+                strategy.advance(rng, partial(self._costs, part, drawn))
         self.generation += 1
         self.weights = self.weights + (self.center - self.weights) * max(0.04, 1 / (self.generation + 1))
 
-    def _costs(self, part: int, changes: Floats, drawn: Sequence[OrderWindow]) -> Floats:
+    def _costs(self, part: int, drawn: Sequence[OrderWindow], changes: Floats) -> Floats:
         """(2 pairs,) what changes of the weights for a rule cost, standardised."""
         pairs = len(changes) // 2
         # Windows are dealt out like cards, so that all of them count alike.

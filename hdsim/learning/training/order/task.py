@@ -127,9 +127,9 @@ class OrderTask(Task):
             settings["start"] = read_networks(str(job_order(settings["start"]).network))[0]
         self.config, self.platform, self.workload = config, platform, workload
         self.evolution = evolution = OrderEvolution(seed=config["seed"], generations=train["steps"], **settings)
-        rng, rare = np.random.default_rng(0), {"least": evolution.least_slowdown}  # the same windows for every seed
+        rng, least = np.random.default_rng(0), evolution.least_slowdown  # the same windows for every seed
         self.validation = [draw_home(rng, "validation") for _ in range(validation)]
-        self.validation += [draw_away(rng, "validation", **rare) for _ in range(validation)]
+        self.validation += [draw_away(rng, "validation", least=least) for _ in range(validation)]
         self.test = [workload[first : first + jobs] for first in test]
         options = {group: config[group] for group in ("contention", "network", "failures")} | {**backend.episodes}
         replay = partial(simulate, platform, **options, seed=config["seed"])
