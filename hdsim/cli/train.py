@@ -19,7 +19,7 @@ from hdsim.runs.trainings import COMMAND
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.setup import Setup
+    from hdsim.learning.training.task import Task
 
 _NEEDED = ("gymnasium", "safetensors", "tensorboard", "torch")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
@@ -82,9 +82,9 @@ def report_scores(outcome: Outcome) -> Path:
     return outcome.directory / "checkpoints" / str(facts["shipped"])
 
 
-def _report(setup: Setup, outcome: Outcome) -> None:
-    best, agent = report_scores(outcome), setup.config["agent"]
-    if setup.config["train"]["evolution"] is not None:
+def _report(task: Task, outcome: Outcome) -> None:
+    best, agent = report_scores(outcome), task.config["agent"]
+    if task.config["train"]["evolution"] is not None:
         click.echo(f"replay         hdsim run agent.job_policy={shown(best)} agent.backfill={agent['backfill']}")
         return
     own = str(agent.get("_target_")).removeprefix("hdsim.agents.").split(".")

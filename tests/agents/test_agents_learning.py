@@ -24,7 +24,7 @@ from hdsim.util.resources import folder
 if TYPE_CHECKING:
     from hdsim.learning.agent import LearningAgent
     from hdsim.learning.training.loop import Training
-    from hdsim.learning.training.setup import TrainingSetup
+    from hdsim.learning.training.task import EpisodeTask
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,7 +84,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def probability(probe: TrainingSetup, agent: LearningAgent, action: int) -> float:
+def probability(probe: EpisodeTask, agent: LearningAgent, action: int) -> float:
     """Mean probability of an action over the decisions of the first test window, in an environment of its own."""
     environment = probe.environments[0]
     observation, info = environment.reset(seed=0, options={"workload": probe.test[0]})
@@ -134,7 +134,7 @@ def test_an_agent_learns_the_right_policy(
     probe = make_setup(*overrides)
     wrong, right = probe.actions
 
-    def learned(setup: TrainingSetup, training: Training) -> bool:
+    def learned(setup: EpisodeTask, training: Training) -> bool:
         score = training.records.rows[-1][f"validation_{setup.evaluation.metric}"]
         return score < 1.02 * training.state.baselines[right] and probability(probe, setup.agent, 1) > 0.9
 
@@ -414,8 +414,31 @@ def test_losses_of_ppo_are_those_of_the_paper(ent_coef: float) -> None:
     agent, outputs = PPOAgent(ent_coef=ent_coef), [torch.tensor(each, requires_grad=True) for each in (logits, values)]
     agent.network = lambda _: outputs
     given = (torch.from_numpy(each) for each in (masks, actions, log_probs, advantages, returns))
-    losses = agent._losses(None, *given)
+    losses = agent.losses(None, *given)
     assert {name: loss.item() for name, loss in losses.items()} == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_update_of_a2c_is_that_of_ppo_with_the_policy_of_the_rollout() -> None:
+    import torch
+
+    from hdsim.agents.actor_critic import ActorCriticAgent
+    from hdsim.agents.ppo import PPOAgent
+
+    rng = np.random.default_rng(3)
+    logits, masks, actions = rng.normal(size=(50, 6)), np.ones((50, 6), bool), rng.integers(6, size=50)
+    values, advantages = rng.normal(size=50), rng.normal(size=50)
+    log_probs = torch.from_numpy(logits).log_softmax(1).numpy()[np.arange(50), actions]
+    given = [torch.from_numpy(each) for each in (masks, actions, log_probs, advantages, values + advantages)]
+    gradients = []
+    # The two divide by another estimate of the deviation, and another constant precedes the squares of the value.
+    for agent, factor in ((ActorCriticAgent(ent_coef=0.1), (50 / 49) ** 0.5), (PPOAgent(ent_coef=0.1, vf_coef=1), 1)):
+        outputs = [torch.tensor(each, requires_grad=True) for each in (logits, values)]
+        network: Any = lambda _, outputs=outputs: outputs  # noqa: E731
+        agent.network = network
+        losses = agent.losses(None, *given)
+        (losses["policy_loss"] * factor + agent.vf_coef * losses["value_loss"] - 0.1 * losses["entropy"]).backward()
+        gradients.append(np.column_stack([outputs[0].grad, outputs[1].grad]))
+    np.testing.assert_allclose(*gradients, rtol=1e-6, atol=1e-9)
 
 
 def test_advantages_of_ppo_are_generalised_advantage_estimates() -> None:

@@ -21,7 +21,7 @@ from hdsim.learning.controller import Learned
 from hdsim.simulation.alone import run_alone
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.gangs import GangSetup
+    from hdsim.learning.training.gangs import GangTask
 
 pytestmark = pytest.mark.requires("torch")
 ROWS, COLUMNS, TASKS = 14, 6, 3
@@ -121,14 +121,14 @@ def contrived(tmp_path: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def setup_of(*overrides: str) -> GangSetup:
-    from hdsim.learning.training.gangs import GangSetup
+def setup_of(*overrides: str) -> GangTask:
+    from hdsim.learning.training.gangs import GangTask
 
     composer = Composer(config_name="bsp_train")
-    return GangSetup.of(composer.compose(composer.overrides(overrides)))
+    return GangTask(composer.compose(composer.overrides(overrides)))
 
 
-def train(directory: Path, *overrides: str) -> tuple[GangSetup, dict[str, Any]]:
+def train(directory: Path, *overrides: str) -> tuple[GangTask, dict[str, Any]]:
     from hdsim.learning.training.run import run_training
 
     directory.mkdir()

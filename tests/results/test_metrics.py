@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,8 @@ def test_every_metric_has_the_direction_that_its_meaning_asks_for() -> None:
 def test_an_evaluation_follows_the_direction_of_its_metric() -> None:
     from hdsim.learning.training.evaluation import Evaluation
 
-    platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
     for name in METRICS:
-        evaluation = Evaluation(platform, name, {})
+        evaluation = Evaluation(name, hdsim.simulate)
         assert evaluation.better(0.9, 0.5) == (name in HIGHER), name
         assert evaluation.better(0.5, 0.9) == (name not in HIGHER | NEITHER), name
         assert not evaluation.better(math.nan, 0.5) and not evaluation.better(0.5, 0.5), name
@@ -80,7 +80,7 @@ def test_evolution_moves_towards_better_values_of_its_metric() -> None:
             "train.validation=1", "train.test=2",
         )  # fmt: skip
         agent: Any = setup.agent
-        agent._evaluation = SumOfWeights(setup.platform, name, {})
+        agent._evaluation = SumOfWeights(name, hdsim.simulate)
         before = total(agent)
         agent._generation([[0, 0, 20]])
         assert np.sign(total(agent) - before) == sign, name
@@ -110,9 +110,9 @@ def test_an_agent_is_not_judged_by_a_metric_without_a_direction() -> None:
 
     platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
     workload = hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1])
-    options = {"failures": "exponential"}
+    replay = partial(hdsim.simulate, platform, failures="exponential")
     with pytest.raises(ConfigError, match=r"train.metric: .* high or low values are better, got 'failures'"):
-        Evaluation(platform, "failures", options).scores("fcfs", [workload])
+        Evaluation("failures", replay).scores("fcfs", [workload])
 
 
 def test_load_imbalance_of_cores_by_hand() -> None:
@@ -156,5 +156,5 @@ def test_agents_are_judged_by_metrics_of_the_whole_schedule() -> None:
 
     platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2)
     jobs = hdsim.Workload.from_columns(submission_time=[0, 0], runtime=[10, 10], requested_cores=[1, 1])
-    evaluation = Evaluation(platform, OBJECTIVES.find("cluster_balance").metric, {})
-    assert [evaluation.score(f"fcfs-{policy}", [jobs]) for policy in ("spread", "pack")] == [0.0, 0.5]
+    evaluation = Evaluation(OBJECTIVES.find("cluster_balance").metric, partial(hdsim.simulate, platform))
+    assert [evaluation.scores(f"fcfs-{policy}", [jobs]) for policy in ("spread", "pack")] == [0.0, 0.5]

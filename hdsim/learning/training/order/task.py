@@ -1,11 +1,12 @@
-"""Makes the parts of a training that evolves the order ``learned``, from its configuration."""
+"""Training of the order ``learned``."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +14,20 @@ import numpy as np
 
 from hdsim.backends.sim import Sim
 from hdsim.errors import ConfigError, not_one_of
+from hdsim.kernels.learned_scores import COLUMNS
 from hdsim.kernels.rules import Backfilling
-from hdsim.learning.orders import AWAY, JOBS, JOBS_AWAY, RULES, Evolution, Window, draw_away, draw_home
 from hdsim.learning.training.evaluation import ORDERS, Evaluation
-from hdsim.learning.training.learner import Learner
-from hdsim.learning.training.records import Records
-from hdsim.learning.training.setup import Setup, check_patience, jobs_facts, platform_facts
+from hdsim.learning.training.order.evolution import RULES, OrderEvolution
+from hdsim.learning.training.order.windows import AWAY, JOBS, JOBS_AWAY, OrderWindow, draw_away, draw_home
+from hdsim.learning.training.scheduling import jobs_facts, platform_facts
+from hdsim.learning.training.task import Task, check_patience
 from hdsim.learning.training.windows import VALIDATION, held_out
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
 from hdsim.scheduling.learned import read_networks
 from hdsim.scheduling.orders import job_order
-from hdsim.util.files import dump_json
-from hdsim.util.rules import FLAG, NULL, POSITIVE, Rule, integers_from
+from hdsim.simulation.simulation import simulate
+from hdsim.util.rules import FLAG, NULL, POSITIVE, Rule, integers_from, is_finite
 from hdsim.workload.generators.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -34,11 +36,21 @@ if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
 
+
+def _numbers(count: int) -> Rule:
+    return Rule(
+        f"a list of {count} numbers",
+        lambda value: isinstance(value, list | tuple) and len(value) == count and all(map(is_finite, value)),
+    )
+
+
 #: Rules of settings of the evolution; of others, whole numbers and others above 0.
 _RULES = {
     **dict.fromkeys((*RULES, "capability"), integers_from(0)),
     "start": Rule("a card such as learned.json", lambda value: str(value).endswith(".json")) | NULL,
     **dict.fromkeys(("after_start", "estimates", "none_from_easy"), FLAG),
+    "linear_rlscheduler": _numbers(COLUMNS) | NULL,
+    "typical_slowdown": _numbers(len(RULES)),
 }
 #: Windows of the training: what they are drawn from, its parameters, and the jobs of one.
 _SOURCES = {
@@ -50,101 +62,36 @@ _SOURCES = {
 _OTHERS = ("traces", "metric", "workers", "ray_address")
 
 
-class OrderLearner(Learner):
-    """An evolution of weights; a step is a generation.
-
-    Args:
-        evolution: The evolution.
-    """
-
-    suffix = ".json"
-
-    def __init__(self, evolution: Evolution) -> None:
-        self._evolution = evolution
-
-    @property
-    def agent(self) -> Any:
-        """The weights."""
-        return self._evolution.weights
-
-    def step(self, records: Records) -> tuple[int, int]:
-        """Carries out a generation; its windows are the episodes."""
-        self._evolution.advance()
-        return 1, sum(getattr(self._evolution, source) for source in _SOURCES)
-
-    def keep(self, path: Path) -> None:
-        """Writes the weights, which ``agent.job_policy`` takes."""
-        dump_json(path, {"generation": self._evolution.generation, "weights": self.agent.tolist()})
-
-    def state(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
-        return {"evolution": {**vars(self._evolution), "rng": self._evolution.rng.bit_generator.state}}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
-        rng = self._evolution.rng
-        rng.bit_generator.state = state["evolution"]["rng"]
-        vars(self._evolution).update({**state["evolution"], "rng": rng})
-
-
-@dataclass(frozen=True)
-class OrderEvaluation(Evaluation):
-    """Replays the windows of the test as any training does, and those of the validation under every rule."""
-
-    average = "geometric mean over windows and rules of"
-
-    def score(self, agent: Any, windows: Sequence[Window]) -> float:
-        """The geometric mean over windows and rules of the mean bounded slowdown.
-
-        Args:
-            agent: Weights, or settings of a classic agent.
-            windows: Windows of any machines.
-        """
-        costs = [_cost(window, agent, *rule) for window in windows for rule in RULES.values()]
-        return float(np.exp(np.log(costs).mean()))
-
-
-def _cost(window: Window, agent: Any, backfill: int, commit: bool) -> float:
+def _cost(window: OrderWindow, agent: Any, backfill: int, commit: bool) -> float:
+    """The mean bounded slowdown of a window under weights or a classic agent."""
     if isinstance(agent, np.ndarray):
         return window.cost(agent, backfill, commit)
     spec = {**agent, "backfill": Backfilling(backfill).name.lower(), "commit_head": commit}
-    return window.window.score(spec, batch_events=not commit)
+    return window.score(spec, batch_events=not commit)
 
 
-@dataclass(frozen=True)
-class OrderSetup(Setup):
-    """The parts of a training that evolves an order; see :class:`Setup`.
+class OrderTask(Task):
+    """An order of the queue for machines and rules of backfilling of any kind.
 
     Attributes:
         platform: Platform of the test windows.
         workload: Their trace.
         evolution: The evolution, before its first generation.
+
+    Args:
+        config: The configuration.
+        platform: Platform of the test windows.
+        workload: Their trace.
+        backend: The backend of the configuration.
+
+    Raises:
+        ConfigError: A setting cannot be used.
     """
 
-    config: Mapping[str, Any]
-    platform: Platform
-    workload: Workload
-    validation: Sequence[Window]
-    test: Sequence[Workload]
-    evaluation: OrderEvaluation
-    baselines: Mapping[str, Any]
-    evolution: Evolution
-    traces: Sequence[Any]
-    actions: Sequence[str] = ()
+    average = "geometric mean over windows and rules of"
+    actions = ()
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any], platform: Platform, workload: Workload, backend: Backend) -> OrderSetup:
-        """Makes the parts.
-
-        Args:
-            config: The configuration.
-            platform: Platform of the test windows.
-            workload: Their trace.
-            backend: The backend of the configuration.
-
-        Raises:
-            ConfigError: A setting cannot be used.
-        """
+    def __init__(self, config: Mapping[str, Any], platform: Platform, workload: Workload, backend: Backend) -> None:
         train, agent = config["train"], config["agent"]
         if agent.get("job_policy") != "learned":
             raise ConfigError(
@@ -162,7 +109,7 @@ class OrderSetup(Setup):
                 where="train.validation",
             )
         check_patience(train)
-        defaults = {field.name: field.default for field in fields(Evolution) if field.init}
+        defaults = {field.name: field.default for field in fields(OrderEvolution) if field.init}
         allowed = [name for name in defaults if name not in ("seed", "generations")]
         for name, value in train["evolution"].items():
             if name not in allowed:
@@ -175,34 +122,40 @@ class OrderSetup(Setup):
         jobs = train["window_jobs"]
         _, test = held_out(len(workload), jobs, validation=0, test=train["test"])
         names = ORDERS if train["baselines"] is None else train["baselines"]
-        options = {**{group: config[group] for group in ("contention", "network", "failures")}, **backend.episodes}
         settings = dict(train["evolution"])
         if settings.get("start") is not None:
             settings["start"] = read_networks(str(job_order(settings["start"]).network))[0]
-        evolution = Evolution(seed=config["seed"], generations=train["steps"], **settings)
-        rng = np.random.default_rng(0)  # The same windows for every seed.
-        return cls(
-            config,
-            platform,
-            workload,
-            [draw(rng, "validation") for draw in (draw_home, draw_away) for _ in range(validation)],
-            [workload[first : first + jobs] for first in test],
-            OrderEvaluation(platform, "mean_bounded_slowdown", options | {"seed": config["seed"]}),
-            {name: {**agent, "job_policy": name} for name in names},
-            evolution,
-            [source for source in _SOURCES if getattr(evolution, source)],
-        )
+        self.config, self.platform, self.workload = config, platform, workload
+        self.evolution = evolution = OrderEvolution(seed=config["seed"], generations=train["steps"], **settings)
+        rng, least = np.random.default_rng(0), evolution.least_slowdown  # the same windows for every seed
+        self.validation = [draw_home(rng, "validation") for _ in range(validation)]
+        self.validation += [draw_away(rng, "validation", least=least) for _ in range(validation)]
+        self.test = [workload[first : first + jobs] for first in test]
+        options = {group: config[group] for group in ("contention", "network", "failures")} | {**backend.episodes}
+        replay = partial(simulate, platform, **options, seed=config["seed"])
+        self.evaluation = Evaluation("mean_bounded_slowdown", replay)
+        self.baselines = {name: {**agent, "job_policy": name} for name in names}
+        self.traces = [source for source in _SOURCES if getattr(evolution, source)]
 
-    def learner(self) -> OrderLearner:
-        """See :class:`Setup`."""
-        return OrderLearner(self.evolution)
+    def learner(self) -> OrderEvolution:
+        """See :class:`Task`."""
+        return self.evolution
+
+    def score(self, agent: Any) -> float:
+        """The geometric mean over validation windows and rules of the mean bounded slowdown.
+
+        Args:
+            agent: Weights, or settings of a classic agent.
+        """
+        costs = [_cost(window, agent, *rule) for window in self.validation for rule in RULES.values()]
+        return float(np.exp(np.log(costs).mean()))
 
     def trained(self, file: Path) -> Agent:
-        """See :class:`Setup`."""
+        """See :class:`Task`."""
         return make_agent({**self.config["agent"], "job_policy": str(file)})
 
     def about(self, file: Path) -> dict[str, Any]:
-        """See :class:`Setup`; the card has the weights, so that ``agent.job_policy`` takes it."""
+        """See :class:`Task`; the card has the weights, so that ``agent.job_policy`` takes it."""
         weights = json.loads(file.read_text())["weights"]
         return {
             "agent": "learned",
@@ -224,8 +177,8 @@ class OrderSetup(Setup):
                 "jobs": self.evolution.generation * getattr(self.evolution, trace) * each,
                 "jobs_sha256": hashlib.sha256(told.encode()).hexdigest(),
             }
-        if isinstance(trace, Window):
-            jobs, warm = trace.window.workload, trace.window.warmup
+        if isinstance(trace, OrderWindow):
+            jobs, warm = trace.workload, trace.warmup
             return {
                 "path": jobs.source,
                 "sha256": None,

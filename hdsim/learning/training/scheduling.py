@@ -1,12 +1,9 @@
-"""Makes the parts of a training from its configuration."""
+"""Training to schedule jobs."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,151 +15,47 @@ from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.vector import SAME_STEP, SchedulingVectorEnv, ShareVectorEnv, local_vector
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
-from hdsim.learning.training.environments import Environments
-from hdsim.learning.training.evaluation import Evaluation, Scoring, classic_baselines
-from hdsim.learning.training.learner import EpisodeLearner, Learner
+from hdsim.learning.training.evaluation import Evaluation, classic_baselines
+from hdsim.learning.training.task import EpisodeTask, check_patience, untrained_agent
 from hdsim.learning.training.windows import held_out
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
+from hdsim.simulation.simulation import simulate
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
 
-class Setup(ABC):
-    """The parts of a training, made from its configuration.
-
-    Attributes:
-        config: The configuration.
-        traces: Traces that are learned from; of a gang its series.
-        validation: Windows of the evaluations during training, which select the best checkpoint.
-        test: Windows of the evaluation after the training.
-        evaluation: Source of the scores.
-        baselines: Classic policies to compare with, by name; of a gang controllers.
-        actions: Names of the actions.
-    """
-
-    config: Mapping[str, Any]
-    traces: Sequence[Any]
-    validation: Sequence[Any]
-    test: Sequence[Any]
-    evaluation: Scoring
-    baselines: Mapping[str, Any]
-    actions: Sequence[str]
-
-    @abstractmethod
-    def learner(self) -> Learner:
-        """Makes the subject of the training."""
-
-    @abstractmethod
-    def trained(self, file: Path) -> Any:
-        """The agent of a file that the learner has kept."""
-
-    @abstractmethod
-    def about(self, file: Path) -> dict[str, Any]:
-        """The agent of a file and the inputs of its training besides traces, for the model card."""
-
-    @abstractmethod
-    def described(self, trace: Any) -> dict[str, Any]:
-        """A trace or a window, for the model card."""
-
-    def close(self) -> None:  # noqa: B027 - a gang has no backend
-        """Releases what the training used."""
-
-
-class EpisodeSetup(Setup):
-    """The parts of a training in episodes.
-
-    Attributes:
-        agent: The agent, untrained.
-        environments: Environments like those it is trained in; these themselves for an agent that reads their state.
-        vector: Makes the environments of the training, which are stepped together.
-    """
-
-    agent: LearningAgent
-    environments: Sequence[Any]
-    vector: Callable[[], ShareVectorEnv]
-
-    @abstractmethod
-    def sources(self) -> dict[str, Any]:
-        """The inputs besides traces, for the model card."""
-
-    def learner(self) -> Learner:
-        """Begins the first episodes."""
-        environments = Environments(self.vector(), self.config["seed"])
-        scale_rewards = self.config["train"]["scale_rewards"]
-        return EpisodeLearner(self.agent, environments, self.evaluation.metric, scale_rewards=scale_rewards)
-
-    def trained(self, file: Path) -> Any:
-        """See :class:`Setup`."""
-        return make_agent({**self.config["agent"], "checkpoint": str(file)})
-
-    def about(self, file: Path) -> dict[str, Any]:
-        """See :class:`Setup`."""
-        agent = self.agent
-        return {
-            "agent": type(agent).__name__,
-            "settings": agent.settings(),
-            "task": agent.problem.settings,
-            "parameters": agent.n_parameters(),
-            **self.sources(),
-        }
-
-
-@dataclass(frozen=True)
-class TrainingSetup(EpisodeSetup):
-    """The parts of a training that schedules jobs; see :class:`EpisodeSetup`.
+class SchedulingTask(EpisodeTask):
+    """Jobs to schedule.
 
     Attributes:
         platform: The platform.
         workload: The trace of the held-out windows.
         backend: Runs the episodes.
+
+    Args:
+        config: The configuration.
+        platform: The platform.
+        workload: The trace of the held-out windows.
+        traces: Traces to learn from; if empty, the workload without the windows.
+        backend: The backend of the configuration, if it is made already.
+
+    Raises:
+        ConfigError: A setting cannot be used.
     """
 
-    config: Mapping[str, Any]
-    platform: Platform
-    workload: Workload
-    traces: Sequence[Workload]
-    validation: Sequence[Workload]
-    test: Sequence[Workload]
-    agent: LearningAgent
-    environments: Sequence[SchedulingEnv]
-    vector: Callable[[], ShareVectorEnv]
-    backend: Backend
-    evaluation: Evaluation
-    baselines: Mapping[str, Any]
-    actions: Sequence[str]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         config: Mapping[str, Any],
         platform: Platform,
         workload: Workload,
         traces: Sequence[Workload],
         backend: Backend | None = None,
-    ) -> TrainingSetup:
-        """Makes the parts.
-
-        Args:
-            config: The configuration.
-            platform: The platform.
-            workload: The trace of the held-out windows.
-            traces: Traces to learn from; if empty, the workload without the windows.
-            backend: The backend of the configuration, if it is made already.
-
-        Raises:
-            ConfigError: A setting cannot be used.
-        """
+    ) -> None:
         train, env = config["train"], config["env"]
-        agent = make_agent(config["agent"])
-        if not isinstance(agent, LearningAgent):
-            raise ConfigError(
-                f"expected an agent that learns, got {type(agent).__name__}; `hdsim run` replays it", where="agent"
-            )
-        if agent.checkpoint is not None:
-            raise ConfigError("expected null; resume=true continues a training", where="agent.checkpoint")
+        agent = untrained_agent(config)
         jobs = train["window_jobs"]
         if jobs is None:
             raise ConfigError("expected the number of jobs of a held-out window, got null", where="train.window_jobs")
@@ -215,31 +108,22 @@ class TrainingSetup(EpisodeSetup):
         metric = train["metric"] or environments[0].objective.metric
         if metric is None:
             raise ConfigError(f"expected the metric that goes with {env['objective']}, got null", where="train.metric")
-        evaluation = Evaluation(platform, metric, options | {"seed": config["seed"]})
         agent.begin_training(DecisionProblem(**problem.settings), platform, config["seed"], train["steps"])
-        agent.attach(environments, evaluation)
-        return cls(
-            config,
-            platform,
-            workload,
-            traces or [workload],
-            [workload[first : first + jobs] for first in validation],
-            [workload[first : first + jobs] for first in test],
-            agent,
-            environments,
-            vector,
-            backend,
-            evaluation,
-            baselines,
-            actions,
+        self.config, self.platform, self.workload, self.backend = config, platform, workload, backend
+        self.agent, self.environments, self.vector = agent, environments, vector
+        self.evaluation = Evaluation(metric, partial(simulate, platform, **options, seed=config["seed"]))
+        self.traces, self.baselines, self.actions = traces or [workload], baselines, actions
+        self.validation, self.test = (
+            [workload[first : first + jobs] for first in starts] for starts in (validation, test)
         )
+        agent.attach(environments, self.evaluation)
 
     def sources(self) -> dict[str, Any]:
-        """See :class:`EpisodeSetup`."""
+        """See :class:`EpisodeTask`."""
         return platform_facts(self.platform)
 
     def described(self, trace: Workload) -> dict[str, Any]:
-        """See :class:`Setup`."""
+        """See :class:`Task`."""
         return jobs_facts(trace, self.workload)
 
     def close(self) -> None:
@@ -287,20 +171,6 @@ def _check_traces(traces: Sequence[Workload], workload: Workload, windows: Seque
                 "null learns from the jobs outside these windows",
                 where=f"train.traces[{number}]",
             )
-
-
-def check_patience(train: Mapping[str, Any]) -> None:
-    """Checks that a training with patience has evaluations.
-
-    Raises:
-        ConfigError: It has none.
-    """
-    if train["patience"] and train["validation"] is not None and not train["validation"]:
-        raise ConfigError(
-            f"expected null with train.validation={train['validation']}, as there are no evaluations, got "
-            f"{train['patience']}",
-            where="train.patience",
-        )
 
 
 def _check_place(train: Mapping[str, Any], here: LearningAgent | Backend | None) -> None:
