@@ -55,7 +55,7 @@ _OBJECTIVES: dict[type[objectives.Objective], int] = {
     objectives.Makespan: episode_state.CORES,
     objectives.BoundedSlowdown: episode_state.SLOWDOWN,
 }
-#: What observations show of nodes.
+#: Numbers of the parts of nodes that observations show.
 _SHOWN: dict[type, int] = {
     Minimal: node_episodes.NOTHING,
     Small: node_episodes.SMALL,

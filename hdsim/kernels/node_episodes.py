@@ -23,7 +23,7 @@ from hdsim.kernels.profiles import JobRequests
 from hdsim.kernels.rows import Flags, Floats, Ints, Numbers
 from hdsim.kernels.walltime import reaches_walltime
 
-#: What the observation shows before the queue.
+#: Numbers of the parts that the observation shows before the queue.
 NOTHING, SMALL, NORMAL = range(3)
 
 #: State of the nodes of an episode beside that of its machine.
@@ -46,7 +46,7 @@ class Grid(NamedTuple):
 
     Attributes:
         model: Contention model or 0.
-        shown: What the observation shows before the queue.
+        shown: Number of these parts.
         present: (E,) of type `PRESENT`.
         policies: (pairs,) core policy of each policy pair.
         requests: (T,) requests of the jobs.
