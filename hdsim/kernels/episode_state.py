@@ -52,14 +52,19 @@ JOB = np.dtype(
     ],
     align=True,
 )
-#: A job of an episode, for the machine; what is used at the same time is at the same place.
+#: A job of an episode, for the machine: 64 bytes, for what is used at the same time is at the same place.
 OWN_JOB = np.dtype(
     [
+        ("runtime", "f8"),  # see `JOB`, as the next three
+        ("walltime", "f8"),
+        ("requested", "f8"),
+        ("delays", "?"),
+        ("killed", "?"),  # it ends at its walltime
+        ("arriving", "i4"),  # the job that is the next to arrive after as many others
+        ("cores", "i8"),
         ("arrival", "f8"),  # seconds since the submission of the first job
         ("begin", "f8"),  # seconds, NaN before it
         ("finish", "f8"),  # seconds, NaN before it
-        ("arriving", "i4"),  # the job that is the next to arrive after as many others
-        ("killed", "?"),  # it ends at its walltime
     ],
     align=True,
 )
@@ -179,18 +184,17 @@ class Outcome(NamedTuple):
 @part_of_kernel
 def machine_of(e: int, trace: Trace, state: State) -> Machine:
     """Returns the machine of an episode, whose jobs are numbered within the window."""
-    episode, rules, jobs, own = state.episodes[e], trace.rules[0], trace.jobs, state.jobs[e]
-    first = episode.first
+    episode, rules, own = state.episodes[e], trace.rules[0], state.jobs[e]
     return Machine(
         Rules(rules.backfill, rules.commit, rules.batch_events, False, rules.cores),
         state.episodes[e : e + 1],
         JobColumns(
             own.arrival,
-            jobs.runtime[first:],
-            jobs.requested[first:],
-            jobs.walltime[first:],
-            jobs.delays[first:],
-            trace.cores[first:],
+            own.runtime,
+            own.requested,
+            own.walltime,
+            own.delays,
+            own.cores,
         ),
         own.arriving[: episode.feasible],
         own.begin,

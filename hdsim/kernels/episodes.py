@@ -109,11 +109,13 @@ def _clear(e: int, trace: Trace, state: State) -> None:
     episode.head = episode.reserved = -1
     state.lengths[e, 0] = state.lengths[e, 1] = 0
     for i in range(episode.jobs):
-        job = state.jobs[e, i]
+        job, source = state.jobs[e, i], trace.jobs[episode.first + i]
+        job.runtime, job.requested, job.walltime = source.runtime, source.requested, source.walltime
+        job.delays, job.cores = source.delays, trace.cores[episode.first + i]
         job.arrival = trace.submission[episode.first + i] - trace.submission[episode.first]
         job.begin = job.finish = math.nan
         job.killed = False
-        if not trace.jobs[episode.first + i].infeasible:
+        if not source.infeasible:
             state.jobs[e, episode.feasible].arriving = i
             episode.feasible += 1
     for k in range(len(trace.scales)):
