@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hdsim.decisions.base import Decisions, EpisodeSetup, Objective, oversubscription_limit
-from hdsim.kernels.node_episodes import busy_speed
+from hdsim.kernels.progress import busy_speed
 from hdsim.kernels.rules import TAU
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 
