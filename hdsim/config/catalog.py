@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hdsim.config.descriptions import description
 from hdsim.config.keys import SCHEMAS, flat
 from hdsim.config.plugin_types import named_types
 from hdsim.errors import ConfigError, not_one_of
@@ -81,6 +82,28 @@ def settings(path: Path) -> dict[str, Setting]:
     }
 
 
+def default_settings(command: str) -> dict[str, str]:
+    """Returns the values of all keys without overrides as text, and the option of each group.
+
+    The value of a key that the option of a group lacks is that of another option.
+
+    Args:
+        command: File in ``conf/`` without its suffix, such as ``config`` of `hdsim run`.
+    """
+    import yaml
+
+    path = folder("conf") / f"{command}.yaml"
+    found = {key: _value(setting.value) for key, setting in settings(path).items()}
+    listed_options = yaml.safe_load(path.read_text(encoding="utf-8"))["defaults"]
+    for group, option in (item for each in listed_options if isinstance(each, dict) for item in each.items()):
+        if option is None or option in options(group):
+            found[group] = _value(option)
+        for name in sorted(options(group) if group in _SETTING else (), key=option.__ne__):
+            for key, setting in settings(options(group)[name]).items():
+                found.setdefault(f"{group}.{key}", _value(setting.value))
+    return found
+
+
 def agents() -> dict[str, Entry]:
     """Returns agents: the short names that are single words, and the options of the group ``agent``."""
     from hdsim.scheduling.agent import SHORT_NAMES
@@ -133,13 +156,13 @@ def keys() -> dict[str, Entry]:
             expecting.setdefault(key, {}).setdefault(rule.expected, []).append(f"hdsim {command}")
     rules = {key: " or ".join(expected) for key, expected in expecting.items()}
     found = {
-        key: Entry(rules[key], "\n".join(f"expected  {rule}: {', '.join(of)}" for rule, of in expected.items()))
+        key: _key(key, rules[key], *(f"expected  {rule}: {', '.join(of)}" for rule, of in expected.items()))
         for key, expected in expecting.items()
         if key.partition(".")[0] not in _SETTING
     }
     for group in (*_SETTING, "experiment"):
         names = ", ".join(options(group))
-        found[group] = Entry(f"an option: {names}", f"options  {names}")
+        found[group] = _key(group, f"an option: {names}", f"options  {names}")
         members: dict[str, list[str]] = {}
         for option, path in options(group).items() if group in _SETTING else ():
             for key, setting in settings(path).items():
@@ -147,8 +170,15 @@ def keys() -> dict[str, Entry]:
         for key, lines in members.items():
             takers = ", ".join(line.partition(":")[0].partition("=")[2] for line in lines)
             expected = rules.get(f"{group}.{key}", f"a setting of {takers}")
-            found[f"{group}.{key}"] = Entry(expected, "\n".join([f"expected  {expected}", "defaults:", *lines]))
+            name = f"{group}.{key}"
+            found[name] = _key(name, expected, f"expected  {expected}", "defaults:", *lines)
     return found
+
+
+def _key(key: str, expected: str, *lines: str) -> Entry:
+    """Returns the entry of a key: its description, or the allowed values of a key without one, and further lines."""
+    text = description(key)
+    return Entry(text or expected, "\n".join([text, *lines] if text else lines))
 
 
 def experiments() -> dict[str, Entry]:
@@ -260,5 +290,9 @@ def _comment(path: Path) -> list[str]:
 
 
 def _shown(setting: Setting) -> str:
-    value = setting.value if isinstance(setting.value, str) else json.dumps(setting.value)
+    value = _value(setting.value)
     return f"{value}  ({setting.note})" if setting.note else value
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -186,7 +186,7 @@ def machine_of(e: int, trace: Trace, state: State) -> Machine:
     """Returns the machine of an episode, whose jobs are numbered within the window."""
     episode, rules, own = state.episodes[e], trace.rules[0], state.jobs[e]
     return Machine(
-        Rules(rules.backfill, rules.commit, rules.batch_events, False, rules.cores),
+        Rules(rules.backfill, rules.commit, rules.batch_events, False, rules.cores, 0),
         state.episodes[e : e + 1],
         JobColumns(
             own.arrival,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from procset import ProcSet
 
 from hdsim.cluster.state import FinalState
 from hdsim.errors import nearest
@@ -258,6 +259,11 @@ class Result(Schedule):
     def segments(self) -> Segments:
         """Allocation segments in order of their begins."""
         return self.latest.joined(self.earlier)
+
+    @cached_property
+    def allocations(self) -> list[ProcSet]:
+        """(J,) cores of each job; see :meth:`hdsim.results.segments.Segments.allocations`."""
+        return self.segments.allocations(len(self.starting_time))
 
     @cached_property
     def energy_joules(self) -> float:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from procset import ProcSet
 
+from hdsim.errors import ConfigError
 from hdsim.platform import power
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.intervals import IntervalSets
@@ -191,6 +193,23 @@ class Segments:
     def resources(self) -> Ints | Floats:
         """(A,) cores and GPUs of each segment."""
         return self.sizes if self.amounts is None else self.cpu_cores + self.gpus
+
+    def allocations(self, jobs: int) -> list[ProcSet]:
+        """(J,) cores and GPUs that each job has held since its last start, empty for a job that has not started.
+
+        Args:
+            jobs: Number of jobs, J.
+
+        Raises:
+            ConfigError: Cores have no ids.
+        """
+        if self.amounts is not None:
+            raise ConfigError("allocations: cores have no ids; jobs['allocated_resources'] has the CPU of each node")
+        last = self.last_attempts
+        found = [ProcSet() for _ in range(jobs)]
+        for job, held in zip(last.job.tolist(), last.held.procsets(), strict=True):
+            found[job] = held
+        return found
 
     @cached_property
     def texts(self) -> list[str]:

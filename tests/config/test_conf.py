@@ -12,9 +12,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import hdsim
 from hdsim.backends.base import make_backend
+from hdsim.config.catalog import listed
 from hdsim.config.composer import Composer
+from hdsim.config.descriptions import DESCRIPTIONS, description
 from hdsim.config.inputs import read_platform, read_workload
-from hdsim.config.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES, unknown_key
+from hdsim.config.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES, TRAINING_RULES, unknown_key
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.setup import make_contention, make_failures
@@ -178,10 +180,12 @@ def keys(rules: dict[str, Any] = RULES, parent: str = "") -> list[str]:
             keys(rule, f"{parent}{name}."))]  # fmt: skip
 
 
-def test_every_key_is_documented() -> None:
-    page = (ROOT / "docs/configuration.md").read_text()
-    others = ["agent.job_policy", "agent.core_policy", "agent.backfill", "hydra.run.dir"]
-    assert not [key for key in [*keys(), *others] if f"`{key}`" not in page]
+def test_every_key_of_runs_and_trainings_has_a_description() -> None:
+    assert not [key for key in [*keys(), *keys(TRAINING_RULES)] if not description(key)]
+    known = listed("keys")
+    others = {"resume", "agent.multifactor", "hydra.run.dir", "hydra.sweep.dir"}
+    assert not [key for key in DESCRIPTIONS if key not in others | known.keys() and not key.endswith("._target_")]
+    assert known["workload.path"].summary.endswith("plain or gzipped (workload.md)")
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def package(tmp_path: Path) -> Path:
         shutil.copy(ROOT / "hdsim/kernels" / name, kernels)
     (kernels / "helper.py").write_text(HELPER)
     (kernels / "caller.py").write_text(CALLER)
+    (kernels / "network.py").write_text(HELPER)
     return tmp_path
 
 
@@ -62,8 +63,30 @@ def test_machine_code_is_kept_and_is_compiled_again_after_a_change_of_a_kernel_t
     assert walk(package, HDSIM_CACHE=package / "cache") == "108 1"
     (package / "hdsim/kernels/helper.py").write_text(HELPER.replace("+ 1", "+ 2"))
     assert walk(package, HDSIM_CACHE=package / "cache") == "109 0"
-    assert len(list(cache.iterdir())) == 2
+    assert len([each for each in cache.iterdir() if each.is_dir()]) == 4  # of two modules, before and after the change
     assert not (cache / "of_long_ago").exists()
+
+
+def test_a_change_of_a_module_recompiles_only_the_modules_that_import_it(package: Path) -> None:
+    cache, code = package / "cache", "import hdsim.kernels.network as network; print(network.step(7))"
+    assert [walk(package, HDSIM_CACHE=cache), finish(start(code, root=package, HDSIM_CACHE=cache))] == ["108 0", "8"]
+    (package / "hdsim/kernels/network.py").write_text(HELPER.replace("+ 1", "+ 2"))
+    assert [walk(package, HDSIM_CACHE=cache), finish(start(code, root=package, HDSIM_CACHE=cache))] == ["108 1", "9"]
+
+
+def test_digests_of_schedulers_do_not_depend_on_networks() -> None:
+    code = (
+        "import re, sys\n"
+        "from hdsim.kernels import compiling\n"
+        "read = compiling._imports\n"
+        "compiling._imports = lambda module: (print(module), read(module))[1]\n"
+        "compiling._digest('hdsim.kernels.' + sys.argv[1])"
+    )
+    read = {name: set(finish(start(code, name)).split()) for name in ("machine", "node_replay", "components")}
+    networks = {f"hdsim.kernels.{name}" for name in ("components", "flows", "maxmin", "sharing")}
+    assert not (read["machine"] | read["node_replay"]) & networks
+    assert {"hdsim.kernels.heap", "hdsim.kernels.profiles", "hdsim.kernels.rules"} <= read["machine"]
+    assert networks & read["components"] == networks - {"hdsim.kernels.flows"}
 
 
 def test_kept_machine_code_is_loaded_without_the_compiler_which_may_follow(package: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from procset import ProcSet
 
 from hdsim.platform import power
 from hdsim.platform.model import Platform
@@ -62,6 +63,8 @@ def test_interval_sets_equal_lists(sets: list[list[int]], data: st.DataObject) -
     assert ours.ids.tolist() == joined(sets)
     assert ours.sizes.tolist() == [len(one) for one in sets]
     assert (ours.last[:-1] + 1 < ours.first[1:])[np.diff(np.repeat(np.arange(len(sets)), ours.counts)) == 0].all()
+    assert ours.procsets() == [ProcSet(*one) for one in sets]
+    assert [str(each) for each in ours.procsets()] == ours.texts
     again = IntervalSets.parse(ours.texts)
     for one, other in zip((ours.counts, ours.first, ours.last), (again.counts, again.first, again.last), strict=True):
         assert one.tolist() == other.tolist()

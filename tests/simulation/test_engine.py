@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from procset import ProcSet
 
 import hdsim
 import platforms
@@ -175,16 +176,25 @@ def test_an_agent_that_starts_nothing_is_told(caplog):
     assert "1 jobs were never started" in caplog.text
 
 
-def test_start_on_explicit_cores():
+@pytest.mark.parametrize(
+    "cores",
+    [[3, 1], np.array([3, 1]), ProcSet(1, 3), slice(1, None, 2)],
+    ids=["list", "array", "ProcSet", "slice"],
+)
+def test_start_on_explicit_cores(cores):
     class Explicit(hdsim.Agent):
         fixed_policy = True
 
         def decide(self, cluster):
             for job in list(cluster.queue):
-                cluster.start_on(job, [3, 1])
+                cluster.start_on(job, cores)
+                assert cluster.allocation(job) == ProcSet(1, 3) and cluster.idle_cores() == ProcSet(0, 2)
+                cluster.set_speed(cores, 0.5)
 
     result = hdsim.simulate(machine(), jobs((0, 1, 2)), Explicit(), check=True)
     assert result.jobs["allocated_resources"].tolist() == ["1 3"]
+    assert result.allocations == [ProcSet(1, 3)]
+    assert result.finish_time.tolist() == [2.0]
 
 
 @pytest.mark.parametrize("fixed", [True, False])

@@ -14,6 +14,7 @@ import pytest
 import reference as ref
 from hypothesis import given
 from hypothesis import strategies as st
+from procset import ProcSet
 from test_gpus import THREE
 from test_invariants import Case, cases
 from tiers import examples
@@ -404,6 +405,7 @@ def check(case: Case, agent: Resizer, contention: str, directory: Path) -> None:
         if last:
             union = sorted(set().union(*(own.cores for own in last)))
             assert IntervalSets.parse([result.jobs["allocated_resources"][job]]).ids.tolist() == union
+            assert result.allocations[job] == ProcSet(*union)
         one = case.jobs[job]
         if one.fixed:
             assert result.jobs["execution_time"][job] == pytest.approx(one.runtime)

@@ -41,7 +41,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FACES = {"__init__", "agents"}
 
 # What a core module may import from outside when it is itself imported, besides the standard library.
-LIGHT = {"hdsim", "numpy", "orjson", "simpy", "click"}
+LIGHT = {"hdsim", "numpy", "orjson", "procset", "simpy", "click"}
 # Modules that are only loaded by the command or function that needs the package.
 HEAVY = {
     "kernels": {"numba"},

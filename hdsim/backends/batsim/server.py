@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from procset import ProcSet
 
 from hdsim.backends.batsim.energy import Meter
 from hdsim.backends.batsim.hosts import Hosts
@@ -36,7 +37,7 @@ from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor
 from hdsim.simulation.setup import make_executor
-from hdsim.util.intervals import format_interval_set
+from hdsim.util.intervals import format_interval_set, to_procset
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
@@ -110,7 +111,7 @@ class Server:
         self.record.begin(hosts.initial)
         self._alloc: dict[int, list[int]] = {}
         self._joules: dict[int, float] = {}
-        self._unavailable: set[int] = set()
+        self._unavailable = ProcSet()
         check_events(events or (), len(hosts), forward_unknown=options.forward_unknown_events)
         self._external = list(reversed(events or ()))
         for event in self._external:
@@ -303,9 +304,10 @@ class Server:
         if kind in MACHINE_EVENTS:
             hosts = parse_hosts(event["resources"], len(self._hosts))
             there = kind == "machine_available"
-            (self._unavailable.difference_update if there else self._unavailable.update)(hosts)
+            changed = to_procset(hosts)
+            self._unavailable = self._unavailable - changed if there else self._unavailable | changed
             self.record.available(now, hosts, there=there)
-            data["resources"] = format_interval_set(hosts)
+            data["resources"] = str(changed)
         self._report("NOTIFY", {"type": MACHINE_EVENTS.get(kind, kind), **data})
         if not self._external:
             self._later.append(self._event("NOTIFY", '{"type":"no_more_external_event_to_occur"}'))
@@ -320,8 +322,7 @@ class Server:
                 if data.get(key):
                     raise BackendError(f"data.{key} is not supported; allowed: job_id, alloc and mapping")
             self._jobs.check_mapping(job, data.get("mapping"), len(hosts))
-        if self._unavailable and not self._unavailable.isdisjoint(hosts):
-            away = format_interval_set(sorted(self._unavailable.intersection(hosts)))
+        if self._unavailable and (away := self._unavailable & to_procset(hosts)):
             raise BackendError(f"job {data['job_id']}: expected available hosts, got {away}")
         cluster, meter = self.cluster, self._meter
         now = cluster.now

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from procset import ProcSet
+
 from hdsim.backends.batsim.protocol import (
     FROM_BATSIM,
     SEPARATOR,
@@ -24,7 +26,7 @@ from hdsim.backends.batsim.protocol import (
 )
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, nearest
-from hdsim.util.intervals import format_interval_set
+from hdsim.util.intervals import format_interval_set, to_procset
 
 if TYPE_CHECKING:
     from hdsim.backends.batsim.pstates import PStates
@@ -102,7 +104,7 @@ class BatsimSession:
         self._registers_jobs = registers_jobs
         self._dynamic = False
         self._host_of_core: list[int] | None = None
-        self._unavailable: set[int] = set()
+        self._unavailable = ProcSet()
         self._cores: dict[int, list[int]] = {}
         self._requests: list[tuple[str, Mapping[str, Any]]] = []
         self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {
@@ -190,9 +192,9 @@ class BatsimSession:
     def _execute(self, job: int) -> str:
         cores = self.cluster.core_ids(job)
         hosts = self._hosts_of(cores)
-        if self._unavailable and not self._unavailable.isdisjoint(hosts):
+        if self._unavailable and (away := self._unavailable & to_procset(hosts)):
             raise BackendError(
-                f"job {self._name(job)} was started on host {min(self._unavailable.intersection(hosts))}, which "
+                f"job {self._name(job)} was started on host {away.min}, which "
                 "Batsim's external events have made unavailable; agents do not know of unavailable cores"
             )
         text = self.allocations[job] = format_interval_set(hosts)
@@ -315,11 +317,9 @@ class BatsimSession:
             resources = data.get("resources")
             if not isinstance(resources, str):
                 raise BackendError(f"data.resources: expected hosts as in '0-3 8', got {resources!r}")
-            hosts = parse_hosts(resources, self.cluster.platform.n_cores)
-            if kind == "event_machine_unavailable":
-                self._unavailable.update(hosts)
-            else:
-                self._unavailable.difference_update(hosts)
+            hosts = to_procset(parse_hosts(resources, self.cluster.platform.n_cores))
+            gone = kind == "event_machine_unavailable"
+            self._unavailable = self._unavailable | hosts if gone else self._unavailable - hosts
         elif kind not in _NOTIFICATIONS:
             raise BackendError(
                 f"data.type: unknown notification '{kind}'{nearest(kind, _NOTIFICATIONS)}; "

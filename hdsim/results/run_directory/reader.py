@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from procset import ProcSet
 
 from hdsim.cluster.state import FinalState
 from hdsim.cluster.stores.quantities import NodeAmounts
@@ -107,6 +108,11 @@ class Run:
     def finish_time(self) -> Floats:
         """(J,) s, NaN for a rejected job."""
         return self.jobs["finish_time"]
+
+    @cached_property
+    def allocations(self) -> list[ProcSet]:
+        """(J,) cores of each job; see :meth:`hdsim.results.segments.Segments.allocations`."""
+        return self.segments.allocations(len(self.starting_time))
 
     @cached_property
     def end_time(self) -> float:
