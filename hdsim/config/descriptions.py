@@ -98,7 +98,9 @@ AGENT = {
         "which starts nothing"
     ),
     "agent.core_policy": "which idle cores a job gets: `high_gflops`, `low_power`, `pack`, `spread`, ...",
-    "agent.backfill": "`none`, `easy`, `conservative`, `greedy`, `rlscheduler`, `hybrid`, a number of reservations, or a file",
+    "agent.backfill": (
+        "`none`, `easy`, `conservative`, `greedy`, `rlscheduler`, `hybrid`, a number of reservations, or a file"
+    ),
     "agent.backfill_order": "order in which candidates are tried; null: the order of the queue",
     "agent.commit_head": "true: the first job of the queue stays first until it starts",
     "agent.estimates": "run times that orders and backfilling take: `requested`, `actual`, `last_two`",
