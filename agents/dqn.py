@@ -126,9 +126,13 @@ class DQNAgent(LearningAgent):
             path = Path(self.replay_from)
             recording = self.replay_from if path.exists() or len(path.parts) > 1 else None
             self.demonstrations = Demonstrations(
-                environments, evaluation, teacher=self.replay_from, recording=recording, steps=self.replay_steps,
+                environments,
+                evaluation,
+                teacher=self.replay_from,
+                recording=recording,
+                steps=self.replay_steps,
                 where="agent.replay_from",
-            )  # fmt: skip
+            )
 
     # ---- choosing
 

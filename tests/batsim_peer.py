@@ -12,7 +12,7 @@ from hdsim.backends.batsim.files import Files
 from hdsim.backends.batsim.hosts import load_hosts
 from hdsim.backends.batsim.inputs import read_jobs
 from hdsim.backends.batsim.serve import SchedulerSocket, serve
-from hdsim.backends.batsim.server import Options, Server
+from hdsim.backends.batsim.server import BatsimServer, Options
 
 
 def behind_batsim(
@@ -22,7 +22,7 @@ def behind_batsim(
     files = Files(folder / "server", energy=False, kill_at_walltime=False)
     files.write(platform, jobs)
     hosts = load_hosts(files.platform)
-    server = Server(hosts, [read_jobs(files.workload, hosts.platform)], Options())
+    server = BatsimServer(hosts, [read_jobs(files.workload, hosts.platform)], Options())
     endpoint = f"ipc://{folder}/socket"
 
     def simulate() -> None:

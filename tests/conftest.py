@@ -24,7 +24,7 @@ from tiers import ALL, LEFT_OUT, TIER
 if TYPE_CHECKING:
     from kube import Cluster
 
-    from hdsim.gangs.profile import Profile
+    from hdsim.gangs.profile import DurationProfile
     from hdsim.gangs.workloads import Workloads
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -214,8 +214,9 @@ class Warm:
             session = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
             server = subprocess.Popen(
                 [sys.executable, Path(__file__).with_name("warm.py"), "serve", self.address, str(session), *options],
-                env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+            )
             while not self.address.exists():
                 assert server.poll() is None, "the server of warm processes has ended"
                 time.sleep(0.02)
@@ -257,15 +258,18 @@ def hdsim(tmp_path: Path, warm: Warm) -> Callable[..., subprocess.CompletedProce
         command = [sys.executable, "-m", "hdsim"] if cold else warm.command("hdsim")
         return subprocess.run(
             [*command, *map(str, args)],
-            cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
             **{"stdin": subprocess.DEVNULL, **options},
-        )  # fmt: skip
+        )
 
     return run
 
 
 @pytest.fixture(scope="session")
-def profile(shared_data: Path) -> Profile:
+def profile(shared_data: Path) -> DurationProfile:
     """The measured profile of the published gangs."""
     from gang_inputs import measured_profile
 
@@ -331,12 +335,24 @@ def browse(tmp_path: Path) -> Callable[..., tuple[str, list[str]]]:
     def open_address(address: str, *options: str) -> tuple[str, list[str]]:
         done = subprocess.run(
             [
-                browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--v=0",
-                f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1000", "--enable-logging=stderr",
-                "--virtual-time-budget=60000", *options, "--dump-dom", address,
+                browser,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--v=0",
+                f"--user-data-dir={tmp_path / 'profile'}",
+                "--window-size=1400,1000",
+                "--enable-logging=stderr",
+                "--virtual-time-budget=60000",
+                *options,
+                "--dump-dom",
+                address,
             ],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
         assert done.stdout.startswith("<!DOCTYPE html>"), done.stderr
         return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 

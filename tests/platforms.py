@@ -60,7 +60,9 @@ def of_nodes(nodes: list[dict[str, Any]], kind: str = "cores") -> hdsim.Platform
         listed.append({"type": f"n{place}", "number": node.get("number", 1), **labels})
     return hdsim.Platform.from_dict(
         {
-            "name": "machine", "kind": kind, "clusters": [{"id": "c", "nodes": listed}],
+            "name": "machine",
+            "kind": kind,
+            "clusters": [{"id": "c", "nodes": listed}],
             "types": {"node": types, "processor": processors},
         }
-    )  # fmt: skip
+    )

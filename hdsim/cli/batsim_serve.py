@@ -86,7 +86,7 @@ def batsim_serve(
     from hdsim.backends.batsim.inputs import Options, read_events, read_jobs
     from hdsim.backends.batsim.output import make_folder
     from hdsim.backends.batsim.serve import SchedulerSocket, serve
-    from hdsim.backends.batsim.server import SCHEDULER, Server
+    from hdsim.backends.batsim.server import SCHEDULER, BatsimServer
     from hdsim.platform.load import load_platform
     from hdsim.simulation.setup import make_contention, make_network
     from hdsim.util.process import Process
@@ -108,7 +108,7 @@ def batsim_serve(
         hosts = load_hosts(platform, master=master_host)
     else:
         hosts = hosts_of(load_platform(resolve("platforms", platform, where="-p")))
-    server = Server(
+    server = BatsimServer(
         hosts,
         [read_jobs(resolve("workloads", path, where="-w"), hosts.platform, path) for path in workloads],
         options,

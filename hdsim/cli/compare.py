@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hdsim.cli.completion import Metric
+from hdsim.cli.completion import MetricParameter
 
 #: Largest number of scenarios each of which is printed with its intervals and differences.
 _MOST_SCENARIOS = 2
@@ -28,7 +28,7 @@ _MOST_SCHEDULES = 8
     "--metric",
     "metrics",
     multiple=True,
-    type=Metric(),
+    type=MetricParameter(),
     metavar="NAME",
     help="A metric to compare; give it several times.",
 )

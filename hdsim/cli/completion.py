@@ -60,7 +60,7 @@ class Input(click.ParamType):
         return _items(inputs(self._kind, incomplete))
 
 
-class Metric(click.ParamType):
+class MetricParameter(click.ParamType):
     """The name of a metric."""
 
     name = "NAME"

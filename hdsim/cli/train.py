@@ -14,7 +14,7 @@ import click
 from hdsim.cli.launch import configured, launch
 from hdsim.cli.resume import resumed, split_flag
 from hdsim.errors import ConfigError, install_hint
-from hdsim.runs.command import Command, Outcome
+from hdsim.runs.command import Command, RunOutcome
 from hdsim.runs.trainings import COMMAND
 from hdsim.util.files import shown
 
@@ -45,7 +45,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
 
 def launch_training(
     command: Command,
-    report: Callable[[Any, Outcome], None],
+    report: Callable[[Any, RunOutcome], None],
     overrides: Sequence[str],
     config_name: str,
     options: Mapping[str, Any],
@@ -70,7 +70,7 @@ def launch_training(
     launch(command, report, given, config_name=config_name, **options)
 
 
-def report_scores(outcome: Outcome) -> Path:
+def report_scores(outcome: RunOutcome) -> Path:
     """Prints the scores on the test windows, best first; returns the best checkpoint."""
     from hdsim.learning.training import model_card
     from hdsim.results.run_directory.manifest import read_manifest
@@ -82,7 +82,7 @@ def report_scores(outcome: Outcome) -> Path:
     return outcome.directory / "checkpoints" / str(facts["shipped"])
 
 
-def _report(task: Task, outcome: Outcome) -> None:
+def _report(task: Task, outcome: RunOutcome) -> None:
     best, agent = report_scores(outcome), task.config["agent"]
     if task.config["train"]["evolution"] is not None:
         click.echo(f"replay         hdsim run agent.job_policy={shown(best)} agent.backfill={agent['backfill']}")

@@ -30,7 +30,7 @@ _SETTING = (
 )
 
 
-class Entry(NamedTuple):
+class Description(NamedTuple):
     """Descriptions of a name: a line, and a text."""
 
     summary: str
@@ -44,12 +44,12 @@ class Setting(NamedTuple):
     note: str
 
 
-def listed(kind: str) -> dict[str, Entry]:
+def listed(kind: str) -> dict[str, Description]:
     """Returns the entries of a kind by name."""
     return KINDS[kind]()
 
 
-def find(kind: str, name: str) -> Entry:
+def find(kind: str, name: str) -> Description:
     """Returns the entry of a name; of agents also that of a composed name, of metrics that of a statistic.
 
     Raises:
@@ -104,7 +104,7 @@ def default_settings(command: str) -> dict[str, str]:
     return found
 
 
-def agents() -> dict[str, Entry]:
+def agents() -> dict[str, Description]:
     """Returns agents: the short names that are single words, and the options of the group ``agent``."""
     from hdsim.scheduling.agent import SHORT_NAMES
 
@@ -112,28 +112,28 @@ def agents() -> dict[str, Entry]:
     for name, path in options("agent").items():
         text = _class_docstring(path) or " ".join(_comment(path))
         table = [f"agent.{key} = {_shown(setting)}" for key, setting in settings(path).items()]
-        found[name] = Entry(text.partition("\n")[0], "\n".join([text, "", "Settings and defaults:", *table]))
+        found[name] = Description(text.partition("\n")[0], "\n".join([text, "", "Settings and defaults:", *table]))
     return found
 
 
-def policies() -> dict[str, Entry]:
+def policies() -> dict[str, Description]:
     """Returns queue orders, backfilling algorithms and core policies."""
     from hdsim.cluster.policies import CORE_POLICIES
     from hdsim.scheduling.agent import BACKFILLS
     from hdsim.scheduling.orders import ORDERS
 
     orders = {name: inspect.getdoc(order.score) or "" for name, order in ORDERS.items()}
-    found: dict[str, Entry] = {}
+    found: dict[str, Description] = {}
     for key, table in (("job_policy", orders), ("backfill", BACKFILLS), ("core_policy", CORE_POLICIES)):
         for name, text in table.items():
             # An order and a core policy may have one name.
             place = f"{name} (cores)" if name in found else name
             line = text.partition("\n")[0]
-            found[place] = Entry(f"{key}: {line}", f"agent.{key}={name}\n{text}")
+            found[place] = Description(f"{key}: {line}", f"agent.{key}={name}\n{text}")
     return _with_installed(found, "backfill", "backfill: of {}", "agent.backfill={}")
 
 
-def metrics() -> dict[str, Entry]:
+def metrics() -> dict[str, Description]:
     """Returns metrics, those of jobs by the name of the quantity."""
     from hdsim.results.metrics import GANG_METRICS, METRICS, QUANTITIES, STATISTICS
 
@@ -142,13 +142,13 @@ def metrics() -> dict[str, Entry]:
         names = [f"{kind}_{name}" for kind in STATISTICS] if name in QUANTITIES else [name]
         better = str(metric.direction) or "neither direction is better"
         lines = (f"formula    {metric.description}", f"unit       {metric.unit or 'none'}", f"direction  {better}")
-        found[name] = Entry(
+        found[name] = Description(
             f"{metric.description} [{metric.unit or '1'}]", "\n".join([*lines, f"names      {', '.join(names)}"])
         )
     return _with_installed(found, "metric", "of {}, with metrics=[{name}]", "hdsim run metrics=[{}]")
 
 
-def keys() -> dict[str, Entry]:
+def keys() -> dict[str, Description]:
     """Returns the groups and keys of the commands with configurations."""
     expecting: dict[str, dict[str, list[str]]] = {}
     for command, schema in reversed(SCHEMAS.items()):
@@ -175,13 +175,13 @@ def keys() -> dict[str, Entry]:
     return found
 
 
-def _key(key: str, expected: str, *lines: str) -> Entry:
+def _key(key: str, expected: str, *lines: str) -> Description:
     """Returns the entry of a key: its description, or the allowed values of a key without one, and further lines."""
     text = description(key)
-    return Entry(text or expected, "\n".join([text, *lines] if text else lines))
+    return Description(text or expected, "\n".join([text, *lines] if text else lines))
 
 
-def experiments() -> dict[str, Entry]:
+def experiments() -> dict[str, Description]:
     """Returns experiments: what each shows, its commands and its file."""
     found = {}
     for name, path in options("experiment").items():
@@ -189,11 +189,13 @@ def experiments() -> dict[str, Entry]:
         commands = [line for line in lines if line.startswith("hdsim ")]
         text = " ".join(line for line in lines if not line.startswith(("hdsim ", "@package")))
         content = path.read_text(encoding="utf-8")
-        found[name] = Entry(text.partition(". ")[0], "\n".join([text, "", *commands, "", f"{path}:", content.rstrip()]))
+        found[name] = Description(
+            text.partition(". ")[0], "\n".join([text, "", *commands, "", f"{path}:", content.rstrip()])
+        )
     return found
 
 
-def studies() -> dict[str, Entry]:
+def studies() -> dict[str, Description]:
     """Returns studies: the question of each, and its file."""
     import yaml
 
@@ -201,33 +203,33 @@ def studies() -> dict[str, Entry]:
     for name, path in bundled("studies").items():
         content = path.read_text(encoding="utf-8")
         question = str(yaml.safe_load(content)["question"])
-        found[name] = Entry(
+        found[name] = Description(
             question, "\n".join([question, "", f"hdsim study {name}", "", f"{path}:", content.rstrip()])
         )
     return found
 
 
-def platforms() -> dict[str, Entry]:
+def platforms() -> dict[str, Description]:
     """Returns the bundled platforms."""
     from hdsim.platform.load import load_platform
 
     found = {}
     for name, path in bundled("platforms").items():
         text = repr(load_platform(path)).strip("<>").partition(": ")[2]
-        found[name] = Entry(text, f"{text}\n{path}\nhdsim platform show {name}")
+        found[name] = Description(text, f"{text}\n{path}\nhdsim platform show {name}")
     return found
 
 
-def workloads() -> dict[str, Entry]:
+def workloads() -> dict[str, Description]:
     """Returns the bundled traces."""
     found = {}
     for name, path in bundled("workloads").items():
         text = f"{path.name}, {path.stat().st_size / 1e3:,.0f} kB"
-        found[name] = Entry(text, f"{path}\nhdsim workload show {name}")
+        found[name] = Description(text, f"{path}\nhdsim workload show {name}")
     return found
 
 
-KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
+KINDS: dict[str, Callable[[], dict[str, Description]]] = {
     "agents": agents,
     "policies": policies,
     "metrics": metrics,
@@ -243,16 +245,16 @@ KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
 }
 
 
-def _classes(key: str) -> dict[str, Entry]:
+def _classes(key: str) -> dict[str, Description]:
     """Returns the classes that a key names: their docstrings, and the key."""
     found, kind = {}, named_types()[key]
     for name, made in kind.classes().items():
         text = inspect.getdoc(made) or ""
-        found[name] = Entry(text.partition("\n")[0], f"{key}={name}\n{text}")
+        found[name] = Description(text.partition("\n")[0], f"{key}={name}\n{text}")
     return _with_installed(found, kind.group, "of {}", f"{key}={{}}")
 
 
-def _with_installed(found: dict[str, Entry], group: str, summary: str, details: str) -> dict[str, Entry]:
+def _with_installed(found: dict[str, Description], group: str, summary: str, details: str) -> dict[str, Description]:
     """Adds the plug-ins of installed packages, which are not imported.
 
     Args:
@@ -262,13 +264,15 @@ def _with_installed(found: dict[str, Entry], group: str, summary: str, details: 
         details: Text, with a place for its name.
     """
     for entry in installed(group):
-        found.setdefault(entry.name, Entry(summary.format(entry.value, name=entry.name), details.format(entry.name)))
+        found.setdefault(
+            entry.name, Description(summary.format(entry.value, name=entry.name), details.format(entry.name))
+        )
     return found
 
 
-def _short_name(words: Mapping[str, str]) -> Entry:
+def _short_name(words: Mapping[str, str]) -> Description:
     texts = [f"agent.{key}={value}" for key, value in words.items()]
-    return Entry(" ".join(texts), "\n".join(["The agent classic with", *texts]))
+    return Description(" ".join(texts), "\n".join(["The agent classic with", *texts]))
 
 
 def _class_docstring(path: Path) -> str:

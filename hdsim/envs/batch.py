@@ -22,8 +22,8 @@ from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
 from hdsim.decisions.base import oversubscription_limit
 from hdsim.decisions.observations.hdeeprm import ORDER_OF, STATES, Minimal, Normal, Small
-from hdsim.decisions.observations.jobs import Jobs
-from hdsim.envs.episodes import Window
+from hdsim.decisions.observations.jobs import JobsObserver
+from hdsim.envs.episodes import TraceWindow
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, Views
 from hdsim.errors import ConfigError
@@ -75,7 +75,7 @@ def covers(environment: SchedulingEnv) -> bool:
     if isinstance(observer, Minimal):
         if observer.by_workload and len(observer.scales) < len(ORDER_OF):
             return False
-    elif type(observer) is not Jobs:
+    elif type(observer) is not JobsObserver:
         return False
     if isinstance(action, PolicyPair):
         if any(job_order(name).dynamic and name != _RANDOM for name, _ in action.pairs):
@@ -241,7 +241,7 @@ class Batch:
             window = source.draw_window(rng)
         else:
             (trace,) = (i for i, trace in enumerate(self._traces) if trace is jobs)
-            window = source.window = Window(trace, 0, len(jobs))
+            window = source.window = TraceWindow(trace, 0, len(jobs))
         seed = int(rng.integers(2**63))
         episode, first = self._state.episodes[e], self._offsets[window.trace] + window.first
         episode.fresh, episode.first, episode.jobs = True, first, window.jobs
@@ -269,9 +269,15 @@ class Batch:
         final[ended[own["killed"][ended]]] = FinalState.COMPLETED_WALLTIME_REACHED
         sets = self._ranges(e, log, started)
         return Result.once(
-            self._environment.platform, jobs, own["begin"].copy(), own["finish"].copy(), final, started, sets,
+            self._environment.platform,
+            jobs,
+            own["begin"].copy(),
+            own["finish"].copy(),
+            final,
+            started,
+            sets,
             interrupted_at=float(episode.now) if truncated else None,
-        )  # fmt: skip
+        )
 
     def _ranges(self, e: int, log: NDArray[np.int64], started: NDArray[np.int64]) -> IntervalSets:
         """The cores of the started jobs."""
@@ -309,7 +315,7 @@ def _rules(environment: SchedulingEnv) -> Any:
         "commit": picks and action.commit,
         "backfill": NUMBERS[action.backfilling] if picks else Backfilling.NONE,
         "decide": Deciding.USEFUL if picks else DECIDING[action.decide],
-        "shows_rows": isinstance(observer, Jobs),
+        "shows_rows": isinstance(observer, JobsObserver),
         "sensitivity": observer.sensitivity if isinstance(observer, Minimal) else 1.0,
         "objective": _OBJECTIVES[type(objective)],
         "speed": float(environment.platform.reference_gflops) if type(objective) is objectives.Makespan else 1.0,
@@ -366,7 +372,7 @@ def _columns(environment: SchedulingEnv, traces: Sequence[Workload]) -> Trace:
     for trace, offset in zip(traces, offsets, strict=False):
         jobs.infeasible[offset + environment.set_up(trace, seed=0).infeasible] = True
     given = getattr(observer, "scales", {})
-    rows = observer if isinstance(observer, Jobs) else Jobs()
+    rows = observer if isinstance(observer, JobsObserver) else JobsObserver()
     return Trace(
         rules=_rules(environment),
         jobs=jobs,
@@ -388,7 +394,7 @@ def _state(environment: SchedulingEnv, num_envs: int, jobs: int, trace: Trace, *
     running = min(jobs, rules.cores)
     released = running if rules.backfill else 0
     ends = running if not on_nodes else max(node_replay.FEW, 2 * min(jobs, environment.platform.n_cores) + 2) + 2
-    rows = observer.queue_size if isinstance(observer, Jobs) else rules.choices
+    rows = observer.queue_size if isinstance(observer, JobsObserver) else rules.choices
 
     def room(*shape: int, dtype: Any = np.float64) -> Any:
         return np.zeros((num_envs, *shape), dtype)
@@ -445,11 +451,13 @@ def _grid(environment: SchedulingEnv, traces: Sequence[Workload], num_envs: int,
         bandwidth=np.concatenate([each.bandwidth for each in requests]),
         fixed=np.concatenate([trace.fixed_duration for trace in traces]),
         speed=peak[platform.core_processor],
-        processor=np.stack([
-            platform.gflops,
-            platform.gflops * (1.0 if model is None else PSTATES[OVERSUBSCRIBED].speed),
-            store.nodes.processor_idle,
-        ]),
+        processor=np.stack(
+            [
+                platform.gflops,
+                platform.gflops * (1.0 if model is None else PSTATES[OVERSUBSCRIBED].speed),
+                store.nodes.processor_idle,
+            ]
+        ),
         capacity=np.concatenate([in_bytes(platform.memory), platform.mem_bw]),
         rows=np.stack([peak, peak * BUSY_SPEED[1], limit, peak, np.zeros(p)]),
         states=STATES,
@@ -482,4 +490,4 @@ def _grid(environment: SchedulingEnv, traces: Sequence[Workload], num_envs: int,
         seen_processors=room(5, p),
         new=room(c, dtype=np.int64),
         busy=room(p, dtype=np.int64),
-    )  # fmt: skip
+    )

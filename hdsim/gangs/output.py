@@ -72,10 +72,15 @@ def _rows(run: GangRun, begin: Floats) -> Iterator[list[str]]:
     duration, slowest = run.durations.max(axis=1), run.durations.argmax(axis=1)
     for n in range(len(duration)):
         yield [
-            str(n), str(run.start + n), f"{begin[n]:.6f}", f"{duration[n]:.6f}", run.tasks[slowest[n]],
-            f"{run.replanned[n]:d}", *map(str, run.shares[n].tolist()),
+            str(n),
+            str(run.start + n),
+            f"{begin[n]:.6f}",
+            f"{duration[n]:.6f}",
+            run.tasks[slowest[n]],
+            f"{run.replanned[n]:d}",
+            *map(str, run.shares[n].tolist()),
             *(f"{value:.6f}" for value in (*run.sizes[n], *run.durations[n])),
-        ]  # fmt: skip
+        ]
 
 
 def write_accounting(path: Path, items: Sequence[Item]) -> None:

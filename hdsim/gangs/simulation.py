@@ -168,9 +168,14 @@ class RunningGang:
         """Returns the executed supersteps; the one that was planned last may not be complete."""
         gang, count = self.gang, max(self.planned - (not complete), 0)
         return GangRun(
-            gang.tasks, gang.start, gang.penalty, gang.actual[gang.start : gang.start + count], self._shares[:count],
-            self._replanned[:count], self._durations[:count],
-        )  # fmt: skip
+            gang.tasks,
+            gang.start,
+            gang.penalty,
+            gang.actual[gang.start : gang.start + count],
+            self._shares[:count],
+            self._replanned[:count],
+            self._durations[:count],
+        )
 
 
 def _checked(chosen: Ints, tasks: int, total: int, superstep: int) -> Ints:

@@ -360,9 +360,17 @@ def _show(e: int, over: bool, trace: Trace, state: State, grid: Grid | None, out
         shown[i] = mask[i]
     if rules.shows_rows:
         write_rows(
-            first, fits, trace.table, trace.submission, trace.submission[episode.first], episode.now,
-            idle / rules.cores, state.times[e], state.powers[e], seen,
-        )  # fmt: skip
+            first,
+            fits,
+            trace.table,
+            trace.submission,
+            trace.submission[episode.first],
+            episode.now,
+            idle / rules.cores,
+            state.times[e],
+            state.powers[e],
+            seen,
+        )
         return
     numbers = seen[len(seen) - QUEUE_NUMBERS :]
     if grid is not None:
@@ -374,9 +382,12 @@ def _show(e: int, over: bool, trace: Trace, state: State, grid: Grid | None, out
         for k in range(len(trace.scales)):
             order = trace.value_order[k]
             write_quantiles(
-                trace.values[k], state.queue[e, order, head : head + queued], trace.ranked[order], state.scales[e, k],
+                trace.values[k],
+                state.queue[e, order, head : head + queued],
+                trace.ranked[order],
+                state.scales[e, k],
                 numbers[5 * k : 5 * k + 5],
-            )  # fmt: skip
+            )
         before, q = episode.length, rules.sensitivity
         change = (queued - before) / min(queued, before) if before else q
         numbers[20] = min(max((change + q) / (2 * q), 0.0), 1.0)

@@ -299,9 +299,14 @@ class ControlPlane:
                 wait = min(wait, _PATIENCE)
             try:
                 self._kwokctl(
-                    "create", "cluster", "--config", str(self._config), "--kubeconfig=", f"--wait={wait:g}s",
+                    "create",
+                    "cluster",
+                    "--config",
+                    str(self._config),
+                    "--kubeconfig=",
+                    f"--wait={wait:g}s",
                     timeout=wait + 5,
-                )  # fmt: skip
+                )
                 return
             except BackendError:
                 now = time.monotonic()
@@ -324,9 +329,13 @@ class ControlPlane:
             done = subprocess.run(
                 command,
                 env={**environment, "KWOK_WORKDIR": str(self._workdir)},
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, umask=0o077,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                umask=0o077,
                 check=False,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             raise BackendError(self._failure(f"kwokctl has not ended within {timeout:g} s")) from None
         errors = [line for line in map(_message, done.stderr.splitlines()) if line]

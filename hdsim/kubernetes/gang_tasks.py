@@ -46,7 +46,7 @@ class _JobView:
         return cls(metadata["name"], metadata["uid"], metadata["resourceVersion"], ended)
 
 
-class Jobs(Launcher):
+class KubernetesJobs(Launcher):
     """Each task is a Job with one pod whose CPU request and limit are its shares.
 
     A Job's pod cannot be resized everywhere, so new shares end the Job and create another one.

@@ -91,9 +91,13 @@ class LoadGenerator:
             name, (cpu, memory, gpus) = f"{prefix}-{deployment.epoch}-{number}", deployment.requests
             labels = {**MANAGED, "app.kubernetes.io/name": name}
             pod = pod_manifest(
-                name, Amounts(cpu, memory, 1, gpus), namespace=self._namespace, scheduler=self._scheduler,
-                labels=labels, annotations=notes,
-            )  # fmt: skip
+                name,
+                Amounts(cpu, memory, 1, gpus),
+                namespace=self._namespace,
+                scheduler=self._scheduler,
+                labels=labels,
+                annotations=notes,
+            )
             if bare:
                 for replica in range(deployment.replicas):
                     metadata = {**pod["metadata"], "name": f"{name}-{replica}"}

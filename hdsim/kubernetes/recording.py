@@ -60,7 +60,7 @@ class FreeAmounts:
 
 
 @dataclass
-class Binding:
+class RecordedBinding:
     """A pod (``NAMESPACE/NAME``) and its node.
 
     Attributes:
@@ -88,7 +88,7 @@ class Recording:
 
     path: Path
     nodes: dict[str, Amounts]
-    bindings: list[Binding]
+    bindings: list[RecordedBinding]
 
     @classmethod
     def read(cls, path: Path) -> Recording:
@@ -99,8 +99,8 @@ class Recording:
         """
         with path.open("rb") as file:
             nodes: dict[str, Amounts] = {}
-            bindings: list[Binding] = []
-            bound: dict[str, Binding] = {}
+            bindings: list[RecordedBinding] = []
+            bound: dict[str, RecordedBinding] = {}
             time = -_STEP
             for number, line in enumerate(file, 1):
                 try:
@@ -196,8 +196,8 @@ def _amounts(document: Mapping[str, float | None]) -> Amounts:
     return Amounts(**{key: np.inf if value is None else float(value) for key, value in document.items()})
 
 
-def _binding(entry: Mapping[str, Any], time: float) -> Binding:
-    return Binding(
+def _binding(entry: Mapping[str, Any], time: float) -> RecordedBinding:
+    return RecordedBinding(
         entry["pod"],
         entry["node"],
         _amounts(entry["requests"]),

@@ -195,7 +195,7 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Table:
+class ChartTable:
     """A table that a page searches, sorts and shows by pages; static figures have none.
 
     Attributes:
@@ -210,11 +210,11 @@ class Table:
 
 
 Plot = Lines | Blocks | Heat
-Chart = Plot | Table
+Chart = Plot | ChartTable
 
 
 @dataclass(frozen=True)
-class View:
+class PanelView:
     """One way to show a panel: `key` is the file name of the figure, `label` the name of the view in the panel."""
 
     key: str
@@ -231,7 +231,7 @@ class Panel:
 
     title: str
     note: str
-    views: tuple[View, ...]
+    views: tuple[PanelView, ...]
     narrow: bool = False
 
 

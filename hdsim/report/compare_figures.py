@@ -305,9 +305,14 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
             for text, shade in relative.legend
         ]
         figure.legend(
-            handles=marks, title=relative.note, loc="outside lower center", ncols=len(marks), frameon=False,
-            handlelength=1.4, columnspacing=1.2,
-        )  # fmt: skip
+            handles=marks,
+            title=relative.note,
+            loc="outside lower center",
+            ncols=len(marks),
+            frameon=False,
+            handlelength=1.4,
+            columnspacing=1.2,
+        )
         save(figure, path)
 
 

@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.report.charts import Axis, Blocks, Chart, Floats, Heat, Lines, Panel, Plot, Table, time_unit
+from hdsim.report.charts import Axis, Blocks, Chart, ChartTable, Floats, Heat, Lines, Panel, Plot, time_unit
 from hdsim.report.colors import BLUE, HEAT, ORANGE, light
 from hdsim.report.panels import longest_wait, schedule
 
@@ -40,9 +40,16 @@ _MOST_TYPES = 16
 _LETTERS = 40
 _HEIGHTS = {"lines": 2.9, "blocks": 4.6, "heat": 4.6}
 _DURATIONS = {
-    1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 86400: "1 d", 864000: "10 d",
+    1: "1 s",
+    10: "10 s",
+    60: "1 min",
+    600: "10 min",
+    3600: "1 h",
+    36000: "10 h",
+    86400: "1 d",
+    864000: "10 d",
     8640000: "100 d",
-}  # fmt: skip
+}
 #: Metrics below schedules, with their headings and factors.
 _BARS = {
     "mean_execution_time": ("Mean execution time (s)", 1.0),
@@ -123,7 +130,7 @@ def _by_key(panels: Sequence[Panel]) -> dict[str, list[tuple[str, Plot]]]:
     figures: dict[str, list[tuple[str, Plot]]] = {}
     for panel in panels:
         for view in panel.views:
-            if isinstance(view.chart, Table):
+            if isinstance(view.chart, ChartTable):
                 continue
             label = f"{panel.title}: {view.label[0].lower()}{view.label[1:]}"
             figures[view.key] = [(panel.title if view.label == panel.title else label, view.chart)]
@@ -167,7 +174,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
 
 def write_chart(title: str, chart: Chart, path: Path) -> None:
     """Draws one chart, no table, as ``.png``, ``.svg`` or ``.pdf``."""
-    assert not isinstance(chart, Table)
+    assert not isinstance(chart, ChartTable)
     with mpl.rc_context(_STYLE):
         save(_figure([(title, chart)]), path)
 
@@ -179,7 +186,7 @@ def by_node(run: Run, longest: float) -> Plot | None:
     """
     views = {view.key: view.chart for view in schedule(run, longest).views}
     chart = views.get("gantt_nodes", views.get("occupancy"))
-    return None if isinstance(chart, Table) else chart
+    return None if isinstance(chart, ChartTable) else chart
 
 
 def _draw_bars(ax: Any, metric: str, values: Mapping[str, float]) -> None:

@@ -145,9 +145,10 @@ def _named(config: Mapping[str, Any], *, cores: bool) -> dict[str, Any]:
             # Settings of a trained agent are those of its checkpoint.
             trained = "num_envs" in value and value.get("checkpoint") is not None
             rest = {
-                setting: found for setting, found in value.items()
+                setting: found
+                for setting, found in value.items()
                 if setting not in ("path", "_target_") and (not trained or setting in ("checkpoint", "sample"))
-            }  # fmt: skip
+            }
         named |= {group: name} | {f"{group}.{setting}": found for setting, found in rest.items()}
     return named
 

@@ -21,9 +21,14 @@ from hdsim.util.inputs import regular_text
 
 #: Settings without influence on the result of a training.
 _BOOKKEEPING = (
-    "train.log_every", "train.checkpoint_every", "train.tensorboard",
-    "train.rollouts", "train.workers", "train.ray_address", "train.ray_timeout",
-)  # fmt: skip
+    "train.log_every",
+    "train.checkpoint_every",
+    "train.tensorboard",
+    "train.rollouts",
+    "train.workers",
+    "train.ray_address",
+    "train.ray_timeout",
+)
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.
@@ -31,7 +36,7 @@ REPLICATION = ("seed", "workload.seed", "workload.start", "start")
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlacedRun:
     """A run, its metrics, and where it belongs.
 
     Attributes:
@@ -139,7 +144,7 @@ def _started(run: Path) -> str:
         return ""
 
 
-def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key]:
+def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[PlacedRun], Key]:
     """Reads the replays of the test windows of trainings, and finds the baseline's configuration.
 
     Of the agents of a training only the shipped one takes part. The baseline is the best classic policy of the training
@@ -152,8 +157,10 @@ def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry
     differing = [name for name in labels.differing(settings) if name not in REPLICATION]
     shared = [name for name in differing if name.partition(".")[0] not in ("agent", "train")]
     # Trainings of one algorithm are distinguished by their settings, those of several by its name.
-    own = {agent: _own([setting for setting in settings if setting["agent"] == agent])
-           for agent in {setting["agent"] for setting in settings}}  # fmt: skip
+    own = {
+        agent: _own([setting for setting in settings if setting["agent"] == agent])
+        for agent in {setting["agent"] for setting in settings}
+    }
     places: set[tuple[Key, Key, Key]] = set()
     for path, setting, fact in zip(directories, settings, facts, strict=True):
         shipped = fact["shipped"].partition(".")[0]
@@ -171,7 +178,7 @@ def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry
                 # Trainings of one seed have replayed the classic policies alike.
                 if learned or place not in places:
                     places.add(place)
-                    entries.append(Entry(path, {name: float(cell) for name, cell in cells.items()}, *place))
+                    entries.append(PlacedRun(path, {name: float(cell) for name, cell in cells.items()}, *place))
     best = facts[directories.index(first)]["best_classic"]
     return entries, (("agent", best),) if best else entries[0].configuration
 
@@ -183,7 +190,7 @@ def _own(settings: list[dict[str, str]]) -> list[str]:
     return [name for name in differing if name not in excluded]
 
 
-def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key]:
+def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[PlacedRun], Key]:
     """Finds the differences of runs, and the configuration of the baseline, which is that of the run `first`."""
     directories = [run.path for run in runs]
     settings = labels.settings([run.manifest["config"] for run in runs])
@@ -198,7 +205,9 @@ def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key
         configuration, scenario = other, []
     configuration = labels.told(settings, configuration)
     entries = [
-        Entry(run.path, run.metrics, *(labels.key(setting, names) for names in (scenario, configuration, replication)))
+        PlacedRun(
+            run.path, run.metrics, *(labels.key(setting, names) for names in (scenario, configuration, replication))
+        )
         for run, setting in zip(runs, settings, strict=True)
     ]
     places = Counter((entry.scenario, entry.configuration, entry.replication) for entry in entries)
@@ -210,7 +219,7 @@ def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key
     return entries, next(entry.configuration for entry in entries if entry.path == first)
 
 
-def renamed(entries: list[Entry], given: Mapping[str, str | Path]) -> dict[Key, Key]:
+def renamed(entries: list[PlacedRun], given: Mapping[str, str | Path]) -> dict[Key, Key]:
     """Returns keys of the user's labels by the configurations that they stand for.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hdsim.report.compare import Comparison
 from hdsim.report.labels import text
-from hdsim.report.pairing import Entry
+from hdsim.report.pairing import PlacedRun
 from hdsim.report.statistics import against
 from hdsim.results.metrics import Direction, direction
 from hdsim.results.run_directory.manifest import read_manifest
@@ -76,7 +76,7 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
     base = next((row.configuration for row in comparison.rows if row.baseline), None)
     if base is None:  # runs of different kinds, which share no metric with the baseline
         return ()
-    groups: dict[str, list[tuple[Place, Entry]]] = {}
+    groups: dict[str, list[tuple[Place, PlacedRun]]] = {}
     for place, entry in zip(places(comparison.entries), comparison.entries, strict=True):
         groups.setdefault(text(entry.configuration), []).append((place, entry))
     return tuple(
@@ -92,7 +92,7 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
 _Scores = dict[tuple[str, str, str], dict[str, float]]
 
 
-def _scores(metric: str, group: Sequence[tuple[Place, Entry]]) -> _Scores:
+def _scores(metric: str, group: Sequence[tuple[Place, PlacedRun]]) -> _Scores:
     """Values by trace, part and scenario, and by seed."""
     found: _Scores = {}
     for place, entry in group:
@@ -119,7 +119,7 @@ def _ratio(metric: str, name: str, base: str, ours: _Scores, theirs: _Scores) ->
     yield Ratio(metric, name, base, len(seeds), len(known), len(windows), *numbers)
 
 
-def places(entries: Sequence[Entry]) -> list[Place]:
+def places(entries: Sequence[PlacedRun]) -> list[Place]:
     """Places of all entries. A seed that changes the jobs is part of the trace."""
     jobs: dict[tuple[str, str, str], set[str | None]] = {}
     found = []

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hdsim.errors import WorkloadError
 from hdsim.report.compare import jobs_of
 from hdsim.report.labels import text
-from hdsim.report.pairing import Entry
+from hdsim.report.pairing import PlacedRun
 from hdsim.results.metrics import statistics
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.results.run_directory.reader import period_of
@@ -94,7 +94,7 @@ def waits(path: Path, manifest: Mapping[str, Any], jobs: Jobs) -> Waits | None:
     return _pooled([({name: jobs[name][counted] for name in ("job_id", "waiting_time")}, times)])
 
 
-def by_configuration(entries: Iterable[Entry]) -> dict[tuple[str, str], Waits]:
+def by_configuration(entries: Iterable[PlacedRun]) -> dict[tuple[str, str], Waits]:
     """Returns the waiting times of compared runs by the texts of scenario and configuration, as `waits` does of one."""
     runs: dict[tuple[str, str], list[tuple[Jobs, Mapping[str, float]]]] = {}
     for entry in entries:

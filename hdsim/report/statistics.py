@@ -142,10 +142,12 @@ def against(
         windows = weights / weights.sum(axis=1, keepdims=True)
         means = ((runs @ scores) * windows).sum(axis=1) / (windows @ baseline)
         geometric = np.exp(((runs @ np.log(ratios)) * windows).sum(axis=1))
-        middle = np.array([
-            _middle(ratios.flat[order], np.outer(run, window).flat[order])
-            for run, window in zip(runs, windows, strict=True)
-        ])  # fmt: skip
+        middle = np.array(
+            [
+                _middle(ratios.flat[order], np.outer(run, window).flat[order])
+                for run, window in zip(runs, windows, strict=True)
+            ]
+        )
         return means, geometric, middle, ((runs @ wins) * windows).sum(axis=1)
 
     values = estimates(np.full((1, trainings), 1 / trainings), np.ones((1, count)))

@@ -22,9 +22,15 @@ Ints = NDArray[np.int64]
 #: Columns that count something; all others are times and ratios, NaN for a job that has not ended.
 COUNTS = ("supersteps", "nodes")
 NAMES = (
-    "supersteps", "computation_time", "communication_time", "barrier_waiting_time", "communication_share",
-    "slowdown_factor", "nodes", "node_spread",
-)  # fmt: skip
+    "supersteps",
+    "computation_time",
+    "communication_time",
+    "barrier_waiting_time",
+    "communication_share",
+    "slowdown_factor",
+    "nodes",
+    "node_spread",
+)
 
 #: Columns of the workload that job_details.csv has where the trace has them; -1 for unknown.
 OWNERS = ("user", "group", "queue", "partition")

@@ -53,9 +53,16 @@ _LOWER, _NEITHER, _HIGHER = Direction.LOWER, Direction.NEITHER, Direction.HIGHER
 STATISTICS = ("mean", "median", "p95", "p99", "max")
 #: Quantities of jobs.
 QUANTITIES = (
-    "waiting_time", "turnaround_time", "slowdown", "bounded_slowdown", "per_processor_slowdown", "user_slowdown",
-    "reference_slowdown", "execution_time", "slowdown_factor",
-)  # fmt: skip
+    "waiting_time",
+    "turnaround_time",
+    "slowdown",
+    "bounded_slowdown",
+    "per_processor_slowdown",
+    "user_slowdown",
+    "reference_slowdown",
+    "execution_time",
+    "slowdown_factor",
+)
 #: All metrics by name, those of :func:`statistics` by the name of the quantity.
 METRICS: dict[str, Metric] = {
     "makespan": Metric("s", _LOWER, "last finish minus first submission"),

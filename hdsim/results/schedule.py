@@ -83,10 +83,17 @@ class Schedule:
         finish = finish_time[started]
         end = np.where(np.isnan(finish), end_time, finish)
         return cls(
-            platform=platform, workload=workload, starting_time=starting_time, finish_time=finish_time, state=state,
-            end_time=end_time, latest=Segments.once(platform, started, starting_time[started], end, held),
-            earlier=Segments.none(platform), interrupted=interrupted_at is not None, **others,
-        )  # fmt: skip
+            platform=platform,
+            workload=workload,
+            starting_time=starting_time,
+            finish_time=finish_time,
+            state=state,
+            end_time=end_time,
+            latest=Segments.once(platform, started, starting_time[started], end, held),
+            earlier=Segments.none(platform),
+            interrupted=interrupted_at is not None,
+            **others,
+        )
 
     @classmethod
     def of(cls, cluster: Cluster, *, interrupted: bool, **others: Any) -> Self:
@@ -149,10 +156,17 @@ def _earlier(cluster: Cluster) -> Segments:
     )
     held, amounts = _held(cluster, placements)
     segments = Segments(
-        cluster.platform, np.array(job, np.int64), np.array(attempt, np.int64), np.array(begin), np.array(end), held,
-        np.array(speed), np.array(lost), np.array(requeued),
+        cluster.platform,
+        np.array(job, np.int64),
+        np.array(attempt, np.int64),
+        np.array(begin),
+        np.array(end),
+        held,
+        np.array(speed),
+        np.array(lost),
+        np.array(requeued),
         amounts,
-    ).with_losses_spread()  # fmt: skip
+    ).with_losses_spread()
     failed = np.isin(segments.job, cluster.failed_permanently)
     return replace(segments, lost=np.where(failed, segments.end - segments.begin, segments.lost))
 

@@ -159,10 +159,17 @@ class Segments:
             most_first = np.lexsort((-self.cpu_cores, group))
             amounts = self.amounts[most_first[np.unique(group[most_first], return_index=True)[1]]]
         return Segments(
-            self.platform, self.job[first], self.attempt[first], self.begin[first], end,
+            self.platform,
+            self.job[first],
+            self.attempt[first],
+            self.begin[first],
+            end,
             IntervalSets.of((held % n_cores).astype(np.int32), np.bincount(held // n_cores, minlength=len(first))),
-            speed, np.bincount(group, self.lost).astype(np.float64), np.bincount(group, self.requeued) > 0, amounts,
-        )  # fmt: skip
+            speed,
+            np.bincount(group, self.lost).astype(np.float64),
+            np.bincount(group, self.requeued) > 0,
+            amounts,
+        )
 
     @cached_property
     def last_attempts(self) -> Segments:

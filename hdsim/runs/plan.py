@@ -33,7 +33,7 @@ _UNSAFE = re.compile(r"[^\w.+=,@%()-]+")
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """A planned run; its directory is absolute.
 
     Attributes:
@@ -54,7 +54,7 @@ class Sweep:
     """The runs of a sweep, no two of the same configuration; `directory`, absolute, is the folder of theirs."""
 
     directory: Path
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
 
     def shard(self, number: int, count: int) -> Sweep:
         """Returns part `number` of `count` of the runs, counted from 1; the parts are disjoint and complete.
@@ -90,14 +90,14 @@ def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
     planned = dict(sorted(first.items(), key=lambda item: item[1]))
     names = _names([varied[number] for number in planned.values()])
     places = _places(dict(zip(planned, names, strict=True)), directory)
-    runs: dict[str, Run] = {}
+    runs: dict[str, PlannedRun] = {}
     for key, number in planned.items():
         composition = compositions[number]
         place = composition.subdirectory or places[key]
         if place in runs:
             raise ConfigError(f"expected a directory for each run, got '{place}' for two", where="hydra.sweep.subdir")
         composition.enter(place)
-        runs[place] = Run(
+        runs[place] = PlannedRun(
             directory / place, composition.config, composition.overrides, varied[number], composition.hydra
         )
     return Sweep(directory, tuple(runs.values()))

@@ -39,7 +39,7 @@ from hdsim.util.intervals import IntervalSets
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
     from hdsim.simulation.terminal import ReplayBar
     from hdsim.util.arrays import Floats, Ints
     from hdsim.workload.model import Workload
@@ -49,7 +49,7 @@ _INSTANTS = 4096
 
 
 def compiled_cores(
-    platform: Platform, workload: Workload, setup: Setup, *, kill_at_walltime: bool, batch_events: bool
+    platform: Platform, workload: Workload, setup: ReplaySetup, *, kill_at_walltime: bool, batch_events: bool
 ) -> CompiledCores | None:
     """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention."""
     rules, refused = stock_rules(setup.agent), setup.infeasible

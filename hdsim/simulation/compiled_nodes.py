@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.contention import Contention
     from hdsim.platform.model import Platform
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
     from hdsim.util.arrays import Floats, Ints
     from hdsim.workload.model import Workload
 
@@ -43,7 +43,7 @@ _BACKFILLS = ("none", "easy", "greedy")
 
 
 def compiled_nodes(
-    platform: Platform, workload: Workload, setup: Setup, *, kill_at_walltime: bool, batch_events: bool
+    platform: Platform, workload: Workload, setup: ReplaySetup, *, kill_at_walltime: bool, batch_events: bool
 ) -> CompiledNodes | None:
     """Returns the replay of what has been set up, None if only the engine has what it needs."""
     rules, model = stock_rules(setup.agent), setup.contention

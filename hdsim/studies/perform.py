@@ -27,7 +27,7 @@ Launch = Callable[[Sequence[str]], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StudyOutcome:
     """Results of a study.
 
     Attributes:
@@ -47,7 +47,7 @@ class Outcome:
     facts: Mapping[str, Any]
 
 
-def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figures: bool = True) -> Outcome:
+def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figures: bool = True) -> StudyOutcome:
     """Executes a study in a directory; runs that are finished there are used as they are.
 
     `launch` executes a command line of ``hdsim``; `data` is the folder of the reference data.
@@ -90,7 +90,7 @@ def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figure
         "expected": [asdict(finding) for finding in found],
     }
     write_json(directory / "study.json", facts)
-    return Outcome(study, directory, tables, drawn, found, runs, facts)
+    return StudyOutcome(study, directory, tables, drawn, found, runs, facts)
 
 
 def _check_directory(study: Study, directory: Path) -> None:

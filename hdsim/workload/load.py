@@ -98,9 +98,14 @@ def load_workload(
     _choice("status", status, USES)
     _require("seed", SEED, seed)
     given: dict[str, Any] = {
-        "memory_bandwidth": memory_bandwidth, "memory": memory, "runtime": runtime, "walltime": walltime,
-        "status": status, "strict": strict, "cores_per_pod": cores_per_pod,
-    }  # fmt: skip
+        "memory_bandwidth": memory_bandwidth,
+        "memory": memory,
+        "runtime": runtime,
+        "walltime": walltime,
+        "status": status,
+        "strict": strict,
+        "cores_per_pod": cores_per_pod,
+    }
     if is_generator(source):
         source = {"model": source}
     digest: str | None = None

@@ -17,7 +17,7 @@ import yaml
 from training_setups import make_setup, run, train_until
 
 import hdsim
-from hdsim.envs.episodes import Window
+from hdsim.envs.episodes import TraceWindow
 from hdsim.errors import ConfigError
 from hdsim.util.resources import folder
 
@@ -92,9 +92,10 @@ def probability(probe: EpisodeTask, agent: LearningAgent, action: int) -> float:
     while not over:
         (probabilities,) = agent.probabilities(
             {name: array[None] for name, array in observation.items()}
-            if isinstance(observation, dict) else observation[None],
+            if isinstance(observation, dict)
+            else observation[None],
             info["action_mask"][None],
-        )  # fmt: skip
+        )
         found.append(float(probabilities[action]))
         observation, _, over, _, info = environment.step(int(probabilities.argmax()))
     return float(np.mean(found))
@@ -127,10 +128,16 @@ def test_an_agent_learns_the_right_policy(
 ) -> None:
     option, _, algo = name.partition(" ")
     overrides = (
-        f"experiment={experiment}", f"agent={option}", "train.validation=1", "train.test=1", "train.tensorboard=false",
-        "train.evaluate_every=250", f"env.pairs=[first-high_gflops,{RIGHT[experiment]}]",
-        *([f"agent.algo={algo}"] if algo else []), *CASES[experiment][name],
-    )  # fmt: skip
+        f"experiment={experiment}",
+        f"agent={option}",
+        "train.validation=1",
+        "train.test=1",
+        "train.tensorboard=false",
+        "train.evaluate_every=250",
+        f"env.pairs=[first-high_gflops,{RIGHT[experiment]}]",
+        *([f"agent.algo={algo}"] if algo else []),
+        *CASES[experiment][name],
+    )
     probe = make_setup(*overrides)
     wrong, right = probe.actions
 
@@ -171,9 +178,14 @@ PODS: dict[str, tuple[str, ...]] = {
     "sb3 PPO": ("agent.options={n_steps: 8}", "train.steps=160"),
 }
 _MATCHING = (
-    "experiment=matching", "train.traces=null", "env.jobs=20", "train.steps=100", "agent.windows=1", "agent.pairs=2",
+    "experiment=matching",
+    "train.traces=null",
+    "env.jobs=20",
+    "train.steps=100",
+    "agent.windows=1",
+    "agent.pairs=2",
     "agent.num_envs=1",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +206,15 @@ def test_a_training_changes_all_weights_and_brings_the_score_down(tmp_path: Path
     if name in PODS:
         case = ("experiment=kubernetes", "workload.generate.epochs=6", "env.jobs=60", f"agent={option}", *PODS[name])
     setup = make_setup(
-        *case, *([f"agent.algo={algo}"] if algo else []), "seed=3", "train.validation=1", "train.test=1",
-        "train.baselines=[]", "train.tensorboard=false", "train.evaluate_every=100000",
-    )  # fmt: skip
+        *case,
+        *([f"agent.algo={algo}"] if algo else []),
+        "seed=3",
+        "train.validation=1",
+        "train.test=1",
+        "train.baselines=[]",
+        "train.tensorboard=false",
+        "train.evaluate_every=100000",
+    )
     parts = {part: getattr(setup.agent, part) for part in setup.agent.weights}
     before = {part: [weights.detach().clone() for weights in module.parameters()] for part, module in parts.items()}
     first, last = (point["score"] for point in run(setup, tmp_path)["curve"])
@@ -236,10 +254,21 @@ def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
     import hdsim
 
     setup = make_setup(
-        "platform=homogeneous_256", "workload.jobs=400", "env.action=job", "env.observation=jobs", "env.queue_size=16",
-        "env.objective=bounded_slowdown", "env.jobs=50", "agent=ppo", "agent.num_steps=32", "train.steps=1000",
-        "train.validation=0", "train.test=1", "train.baselines=[fcfs]", "train.tensorboard=false",
-    )  # fmt: skip
+        "platform=homogeneous_256",
+        "workload.jobs=400",
+        "env.action=job",
+        "env.observation=jobs",
+        "env.queue_size=16",
+        "env.objective=bounded_slowdown",
+        "env.jobs=50",
+        "agent=ppo",
+        "agent.num_steps=32",
+        "train.steps=1000",
+        "train.validation=0",
+        "train.test=1",
+        "train.baselines=[fcfs]",
+        "train.tensorboard=false",
+    )
     run(setup, tmp_path)
     agent = {"_target_": "hdsim.agents.ppo.PPOAgent", "checkpoint": str(tmp_path / "checkpoints/final.safetensors")}
     for nodes in (3, 700):
@@ -252,9 +281,10 @@ def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     # The order of the rows does not matter, and rows of no job change nothing but their own share.
     np.testing.assert_allclose(
-        setup.agent.probabilities(observations[:, ::-1].copy(), np.ones((2, 300), bool)), probabilities[:, ::-1],
+        setup.agent.probabilities(observations[:, ::-1].copy(), np.ones((2, 300), bool)),
+        probabilities[:, ::-1],
         rtol=1e-4,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("shape", "actions"), [((40, 8), 40), ((40, 8), 41), ((21,), 5)])
@@ -516,7 +546,7 @@ def test_the_learning_rate_falls_to_0_after_the_last_update(name: str, monkeypat
         else EvolutionAgent(num_envs=2, windows=8, learning_rate=0.1, anneal=32)
     )
     agent.begin_training(DecisionProblem(), hdsim.Platform.homogeneous(2, 2), 3)
-    agent._playing = [Window(0, 0, 1)] * 2
+    agent._playing = [TraceWindow(0, 0, 1)] * 2
     rates = []
     monkeypatch.setattr(
         agent,
@@ -546,9 +576,17 @@ def test_a_perceptron_fits_one_size_only(tmp_path: Path) -> None:
     import hdsim
 
     setup = make_setup(
-        "platform=teaching", "workload.path=even_1000", "env.observation=small", "env.jobs=20", "agent=reinforce",
-        "train.steps=100", "train.validation=0", "train.test=1", "train.baselines=[]", "train.tensorboard=false",
-    )  # fmt: skip
+        "platform=teaching",
+        "workload.path=even_1000",
+        "env.observation=small",
+        "env.jobs=20",
+        "agent=reinforce",
+        "train.steps=100",
+        "train.validation=0",
+        "train.test=1",
+        "train.baselines=[]",
+        "train.tensorboard=false",
+    )
     run(setup, tmp_path)
     agent = {
         "_target_": "hdsim.agents.reinforce.ReinforceAgent",

@@ -144,12 +144,18 @@ def test_proposal() -> None:
         delays = env.problem.wait_queue.delays.get(job, 0)
         delayed += delays > 0
         expected = [
-            log_share(cluster.now - jobs.submission_time[job]), log_share(jobs.requested_time[job]), cores / 256,
-            idle / 256, (idle - cores) / 256, delays / (1 + delays), math.log(1 + len(others)) / math.log(1001),
+            log_share(cluster.now - jobs.submission_time[job]),
+            log_share(jobs.requested_time[job]),
+            cores / 256,
+            idle / 256,
+            (idle - cores) / 256,
+            delays / (1 + delays),
+            math.log(1 + len(others)) / math.log(1001),
             sum(jobs.requested_cores[each] <= idle for each in others) / max(1, len(others)),
             sum(jobs.requested_cores[each] <= idle - cores for each in others) / max(1, len(others)),
-            rates[job] / sum(rates.values()), log_share(max(0.0, min(ends) - cluster.now)) if ends else 1.0,
-        ]  # fmt: skip
+            rates[job] / sum(rates.values()),
+            log_share(max(0.0, min(ends) - cluster.now)) if ends else 1.0,
+        ]
         assert observation == pytest.approx(np.array(expected), abs=2e-6)
         observation, _, over, _, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))
     assert delayed > 20

@@ -61,8 +61,7 @@ def test_every_card_has_baselines(name: str) -> None:
     part = facts.get("validation", facts)
     assert part["means"][part["best_classic"]] == pytest.approx(np.mean(part["scores"][part["best_classic"]]))
     if "validation" in facts:
-        places = [{window["jobs_sha256"] for window in windows}
-                  for windows in (part["windows"], facts["test_windows"])]  # fmt: skip
+        places = [{window["jobs_sha256"] for window in windows} for windows in (part["windows"], facts["test_windows"])]
         assert not places[0] & places[1] and len(part["windows"]) == len(part["scores"][name])
         difference, low, high = part["differences"][part["best_classic"]]
         assert difference == pytest.approx(part["means"][name] - part["means"][part["best_classic"]])

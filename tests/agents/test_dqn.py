@@ -16,10 +16,20 @@ pytestmark = pytest.mark.requires("torch")
 
 #: Pods of one core on eight nodes, most of them busy.
 NODES = (
-    "platform=eight_nodes", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
-    "workload.arrival_factor=0.1", "env=kubernetes", "env.jobs=40", "train.validation=0", "train.test=1",
-    "train.baselines=[]", "train.tensorboard=false", "train.scale_rewards=false", "train.metric=mean_waiting_time",
-)  # fmt: skip
+    "platform=eight_nodes",
+    "workload.path=even_1000",
+    "workload.jobs=300",
+    "workload.memory_bandwidth=none",
+    "workload.arrival_factor=0.1",
+    "env=kubernetes",
+    "env.jobs=40",
+    "train.validation=0",
+    "train.test=1",
+    "train.baselines=[]",
+    "train.tensorboard=false",
+    "train.scale_rewards=false",
+    "train.metric=mean_waiting_time",
+)
 JOBS = (*NODES, "env=rlscheduler", "env.jobs=40", "env.queue_size=8")
 
 
@@ -44,9 +54,14 @@ def busy(environment: Any) -> np.ndarray:
 def test_all_of_exploration_can_take_the_least_loaded_node(agent: str) -> None:
     graph = ("env.observation=graph",) if agent == "gnn_dqn" else ()
     learner, environments = ready(
-        *NODES, f"agent={agent}", "agent.heuristic_exploration=1", "agent.decay_e=1", "agent.num_envs=2",
-        "agent.learning_starts=1000", *graph,
-    )  # fmt: skip
+        *NODES,
+        f"agent={agent}",
+        "agent.heuristic_exploration=1",
+        "agent.decay_e=1",
+        "agent.num_envs=2",
+        "agent.learning_starts=1000",
+        *graph,
+    )
     different = 0
     for _ in range(60):
         actions = learner.explore(environments.observations, environments.masks)
@@ -78,9 +93,13 @@ def test_the_share_of_the_heuristic_is_the_one_asked_for() -> None:
 @pytest.mark.parametrize(("problem", "policy"), [(NODES, "first-spread"), (JOBS, "sjf")])
 def test_the_buffer_is_filled_with_what_the_recording_did(problem: tuple[str, ...], policy: str) -> None:
     learner, environments = ready(
-        *problem, "agent=dqn", f"agent.replay_from={policy}", "agent.replay_steps=100", "agent.buffer_size=300",
+        *problem,
+        "agent=dqn",
+        f"agent.replay_from={policy}",
+        "agent.replay_steps=100",
+        "agent.buffer_size=300",
         "agent.n_step=1",
-    )  # fmt: skip
+    )
     weights = [parameter.clone() for parameter in learner.network.parameters()]
     (environment,) = learner.environments
     seen, actions, rewards, finished = [], [], [], []
@@ -113,9 +132,16 @@ def test_a_run_directory_fills_the_buffer(tmp_path: Path, hdsim: Any) -> None:
     from hdsim.results.run_directory.reader import read
 
     done = hdsim(
-        "run", "platform=eight_nodes", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
-        "workload.arrival_factor=0.1", "agent=classic", "agent.core_policy=spread", "hydra.run.dir=recorded",
-    )  # fmt: skip
+        "run",
+        "platform=eight_nodes",
+        "workload.path=even_1000",
+        "workload.jobs=300",
+        "workload.memory_bandwidth=none",
+        "workload.arrival_factor=0.1",
+        "agent=classic",
+        "agent.core_policy=spread",
+        "hydra.run.dir=recorded",
+    )
     assert done.returncode == 0, done.stderr
     learner, environments = ready(
         *NODES, "agent=dqn", f"agent.replay_from={tmp_path / 'recorded'}", "agent.replay_steps=50"

@@ -33,9 +33,13 @@ STEPS = [60, 300, 900, 1800, 3600, 7200, 18_000, 36_000, 72_000, 180_000, 360_00
 def workload_of(rows, **columns):
     gaps, runtime, requested, cores, user = zip(*rows, strict=True)
     return hdsim.Workload.from_columns(
-        submission_time=np.cumsum(gaps), runtime=runtime, requested_time=requested, requested_cores=cores, user=user,
+        submission_time=np.cumsum(gaps),
+        runtime=runtime,
+        requested_time=requested,
+        requested_cores=cores,
+        user=user,
         **columns,
-    )  # fmt: skip
+    )
 
 
 def replay_last_two(workload, scheduler, score, *, dynamic=False):
@@ -203,7 +207,8 @@ def test_names():
     assert parse_name("easy++") == settings
     assert classic_name(settings) == ("easy++", {})
     assert classic_name({**settings, "job_policy": "saf"}) == (
-        "easy-saf", {"backfill_order": "sjf", "estimates": "last_two"},
-    )  # fmt: skip
+        "easy-saf",
+        {"backfill_order": "sjf", "estimates": "last_two"},
+    )
     with pytest.raises(ConfigError, match=r"agent.estimates: expected one of requested, actual, last_two, got 'last'"):
         ClassicAgent(estimates="last")

@@ -20,9 +20,15 @@ from hdsim.util.resources import folder
 pytestmark = pytest.mark.requires("torch")
 
 PICKING = (
-    "platform=homogeneous_256", "workload.jobs=1500", "env=rlscheduler", "env.queue_size=32", "env.jobs=64",
-    "train.validation=0", "train.test=4", "train.tensorboard=false",
-)  # fmt: skip
+    "platform=homogeneous_256",
+    "workload.jobs=1500",
+    "env=rlscheduler",
+    "env.queue_size=32",
+    "env.jobs=64",
+    "train.validation=0",
+    "train.test=4",
+    "train.tensorboard=false",
+)
 
 
 class Follower(Agent):
@@ -50,10 +56,13 @@ def workload(platform: hdsim.Platform) -> hdsim.Workload:
     rng = np.random.default_rng(5)
     runtime = rng.uniform(10, 200, 150)
     return hdsim.Workload.from_columns(
-        submission_time=np.sort(rng.uniform(0, 2000, 150)), runtime=runtime, requested_time=runtime * 1.5,
-        requested_cores=rng.integers(1, platform.n_cores // 3, 150), memory=np.zeros(150),
+        submission_time=np.sort(rng.uniform(0, 2000, 150)),
+        runtime=runtime,
+        requested_time=runtime * 1.5,
+        requested_cores=rng.integers(1, platform.n_cores // 3, 150),
+        memory=np.zeros(150),
         memory_bandwidth=np.zeros(150),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,8 +86,10 @@ def test_a_recording_is_followed(
     )
     np.testing.assert_allclose(followed.starting_time, recorded.starting_time)
     if teacher == {"core_policy": "pack"}:  # `node` gives a node all it can take
-        nodes = [np.searchsorted(platform.node_first_core, result.segments.cores, side="right")
-                 for result in (recorded, followed)]  # fmt: skip
+        nodes = [
+            np.searchsorted(platform.node_first_core, result.segments.cores, side="right")
+            for result in (recorded, followed)
+        ]
         np.testing.assert_array_equal(np.sort(nodes[0]), np.sort(nodes[1]))
 
 
@@ -106,9 +117,13 @@ def imitated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     """The checkpoint of an agent that has watched the shortest job being served first, and its scores."""
     directory = tmp_path_factory.mktemp("imitation")
     setup = make_setup(
-        *PICKING, "agent=imitation", "train.steps=1500", "train.baselines=[fcfs]", "agent.train_frequency=2",
+        *PICKING,
+        "agent=imitation",
+        "train.steps=1500",
+        "train.baselines=[fcfs]",
+        "agent.train_frequency=2",
         "agent.learning_rate=3e-3",
-    )  # fmt: skip
+    )
     facts = run(setup, directory)
     return directory, facts
 
@@ -150,9 +165,12 @@ def test_a_run_directory_is_a_recording(tmp_path: Path, hdsim: Any) -> None:
     done = hdsim("run", "platform=homogeneous_256", "workload.jobs=1500", "agent=f1", "hydra.run.dir=recorded")
     assert done.returncode == 0, done.stderr
     setup = make_setup(
-        *PICKING, "agent=imitation", f"agent.recording={tmp_path / 'recorded'}", "train.steps=600",
+        *PICKING,
+        "agent=imitation",
+        f"agent.recording={tmp_path / 'recorded'}",
+        "train.steps=600",
         "train.baselines=[fcfs]",
-    )  # fmt: skip
+    )
     (tmp_path / "out").mkdir()
     run(setup, tmp_path / "out")
     progress = np.genfromtxt(tmp_path / "out" / "progress.csv", delimiter=",", names=True)
@@ -165,10 +183,17 @@ def test_a_teacher_must_be_able_to_decide_what_the_task_decides() -> None:
 
 
 SEARCHING = (
-    *PICKING, "agent=imitation", "agent.teacher=rollout", "agent.search.scenarios=8", "agent.search.arrivals=8",
-    "agent.iteration=160", "agent.train_frequency=2", "agent.learning_rate=3e-3", "train.test=1",
+    *PICKING,
+    "agent=imitation",
+    "agent.teacher=rollout",
+    "agent.search.scenarios=8",
+    "agent.search.arrivals=8",
+    "agent.iteration=160",
+    "agent.train_frequency=2",
+    "agent.learning_rate=3e-3",
+    "train.test=1",
     "train.baselines=[fcfs]",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("backfill", ["none", "easy", "rlscheduler"])

@@ -94,9 +94,11 @@ def campaigns_of_users(jobs: hdsim.Workload, users: int) -> hdsim.Workload:
     user = np.random.default_rng(0).integers(users, size=len(jobs))
     requested = np.where(jobs.requested_time < np.median(jobs.requested_time), 1800.0, 86400.0)
     return jobs.replaced(
-        user=user, requested_cores=np.where(jobs.requested_cores < 8, 2, 16), requested_time=requested,
+        user=user,
+        requested_cores=np.where(jobs.requested_cores < 8, 2, 16),
+        requested_time=requested,
         runtime=np.minimum(jobs.runtime, requested),
-    )  # fmt: skip
+    )
 
 
 def looked_ahead(i, backfill, idle, requested, c, bounded, delay, spare):
@@ -335,11 +337,24 @@ def test_an_evolution_for_estimates_changes_nothing_where_run_times_are_known() 
 
 
 SMALL = (
-    "experiment=learned", "workload.generate.jobs=1024", "train.steps=4", "train.evolution.none=1",
-    "train.evolution.easy=1", "train.evolution.rlscheduler=1", "train.evolution.each=1", "train.evolution.home=1",
-    "train.evolution.away=1", "train.evolution.capability=1", "train.validation=1", "train.evaluate_every=2",
-    "train.checkpoint_every=1", "train.log_every=1", "train.test=1", "train.baselines=[saf]", "train.tensorboard=false",
-)  # fmt: skip
+    "experiment=learned",
+    "workload.generate.jobs=1024",
+    "train.steps=4",
+    "train.evolution.none=1",
+    "train.evolution.easy=1",
+    "train.evolution.rlscheduler=1",
+    "train.evolution.each=1",
+    "train.evolution.home=1",
+    "train.evolution.away=1",
+    "train.evolution.capability=1",
+    "train.validation=1",
+    "train.evaluate_every=2",
+    "train.checkpoint_every=1",
+    "train.log_every=1",
+    "train.test=1",
+    "train.baselines=[saf]",
+    "train.tensorboard=false",
+)
 
 
 @pytest.mark.requires("torch")
@@ -410,10 +425,15 @@ def test_the_experiment_has_the_settings_of_the_evolution() -> None:
         ("{}", "expected a card with the weights of a network"),
         ('{"weights": [1, 2]}', rf"expected a list of {WEIGHTS} weights, got \[1, 2\]"),
         ('{"weights": {"a": 1}}', f"expected a list of {WEIGHTS} weights"),
-        *((json.dumps({"weights": [0.0] * (WEIGHTS - 1) + [wrong]}), r"expected a number from -1e\+100 to 1e\+100 each")
-          for wrong in (math.inf, math.nan, 1e308, 10**400, True, "1", None, [1])),
+        *(
+            (
+                json.dumps({"weights": [0.0] * (WEIGHTS - 1) + [wrong]}),
+                r"expected a number from -1e\+100 to 1e\+100 each",
+            )
+            for wrong in (math.inf, math.nan, 1e308, 10**400, True, "1", None, [1])
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_card_without_weights_is_an_error(content: str, told: str, tmp_path: Path) -> None:
     path = tmp_path / "learned.json"
     path.write_text(content)

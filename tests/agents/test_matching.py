@@ -13,7 +13,7 @@ from hdsim.cluster.requests import Requests
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.errors import ConfigError
 from hdsim.kernels import matching
-from hdsim.kernels.matching import OVERSUBSCRIBED, Machine, Wishes
+from hdsim.kernels.matching import OVERSUBSCRIBED, ProcessorConstants, Wishes
 
 pytestmark = pytest.mark.requires("torch")
 
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.requires("torch")
 RUN_TIME, CORES, TOLERANCE, LEEWAY = 0, 1, 4, 8
 
 
-def machine(platform: hdsim.Platform) -> Machine:
+def machine(platform: hdsim.Platform) -> ProcessorConstants:
     speed = platform.gflops / platform.reference_gflops
     levels = np.unique(np.concatenate([speed, OVERSUBSCRIBED * speed]))[::-1].copy()
-    return Machine(levels, speed, np.log(np.stack([speed, platform.power / platform.gflops])))
+    return ProcessorConstants(levels, speed, np.log(np.stack([speed, platform.power / platform.gflops])))
 
 
 def two_speeds(cores: int = 2, mem_bw: float = 32.0) -> hdsim.Platform:

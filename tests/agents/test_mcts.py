@@ -82,9 +82,16 @@ def test_equal_seeds_give_equal_schedules() -> None:
 
 def test_contention_and_dynamic_orders(hdsim) -> None:
     done = hdsim(
-        "run", "platform=teaching", "workload.jobs=25", "contention=threshold", "agent=mcts", "agent.backfill=easy",
-        "agent.candidates=[saf,wfp3]", "agent.budget=4", "agent.arrivals=3",
-    )  # fmt: skip
+        "run",
+        "platform=teaching",
+        "workload.jobs=25",
+        "contention=threshold",
+        "agent=mcts",
+        "agent.backfill=easy",
+        "agent.candidates=[saf,wfp3]",
+        "agent.budget=4",
+        "agent.arrivals=3",
+    )
     assert done.returncode == 0, done.stderr
     assert "jobs_completed" in done.stdout
 

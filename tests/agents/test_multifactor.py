@@ -30,9 +30,13 @@ WEIGHTS = {"weight_age": 700.0, "weight_fairshare": 5000.0, "weight_job_size": 3
 def workload_of(rows: list[tuple[int, ...]]) -> hdsim.Workload:
     gaps, runtime, cores, user = zip(*rows, strict=True)
     return hdsim.Workload.from_columns(
-        submission_time=np.cumsum(gaps), runtime=runtime, requested_cores=cores, user=user, group=np.array(user) % 2,
+        submission_time=np.cumsum(gaps),
+        runtime=runtime,
+        requested_cores=cores,
+        user=user,
+        group=np.array(user) % 2,
         partition=np.array(user) % 3,
-    )  # fmt: skip
+    )
 
 
 def priorities(cluster: Any, half_life: float, account: str, *, favor_small: bool) -> dict[int, float]:

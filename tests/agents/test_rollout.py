@@ -36,9 +36,10 @@ def alike(seed: int, number: int, span: int) -> hdsim.Workload:
     """Jobs of two users, with one of two widths and requested times, who have many like ones."""
     rng, plain = np.random.default_rng(seed), jobs(seed, number, span)
     return plain.replaced(
-        user=rng.integers(2, size=number), requested_cores=rng.choice([3, 8], number),
+        user=rng.integers(2, size=number),
+        requested_cores=rng.choice([3, 8], number),
         requested_time=rng.choice([200.0, 400.0], number),
-    )  # fmt: skip
+    )
 
 
 class Both(Rollout):

@@ -21,12 +21,26 @@ pytestmark = pytest.mark.requires("torch", "stable-baselines3")
 
 #: Picking jobs: of 8 actions seldom more than half are legal.
 SMALL = (
-    "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
+    "platform=teaching",
+    "workload.path=even_1000",
+    "workload.jobs=300",
+    "workload.memory_bandwidth=none",
     "env.jobs=20",
-    "env.action=job", "env.observation=jobs", "env.queue_size=8", "env.void=true", "workload.arrival_factor=0.3",
-    "train.steps=400", "train.checkpoint_every=200", "train.evaluate_every=400", "train.validation=1", "train.test=2",
-    "train.baselines=[fcfs]", "train.tensorboard=false", "agent=sb3", "agent.num_envs=2",
-)  # fmt: skip
+    "env.action=job",
+    "env.observation=jobs",
+    "env.queue_size=8",
+    "env.void=true",
+    "workload.arrival_factor=0.3",
+    "train.steps=400",
+    "train.checkpoint_every=200",
+    "train.evaluate_every=400",
+    "train.validation=1",
+    "train.test=2",
+    "train.baselines=[fcfs]",
+    "train.tensorboard=false",
+    "agent=sb3",
+    "agent.num_envs=2",
+)
 ALGORITHMS = {
     "MaskablePPO": "{n_steps: 32, n_epochs: 2}",
     "PPO": "{n_steps: 32, n_epochs: 2}",
@@ -79,9 +93,15 @@ class Script:
         over = self.terminated[t] | self.truncated[t]
         following = np.where(over[:, None, None], self.last[t], self.observations[t + 1])
         return Transitions(
-            self.observations[t], self.masks[t], actions, self.rewards[t].astype(np.float64), following,
-            self.masks[t + 1], self.terminated[t], self.truncated[t],
-        )  # fmt: skip
+            self.observations[t],
+            self.masks[t],
+            actions,
+            self.rewards[t].astype(np.float64),
+            following,
+            self.masks[t + 1],
+            self.terminated[t],
+            self.truncated[t],
+        )
 
     def environment(self, index: int) -> Any:
         """One of the environments for the library's own loop."""
@@ -197,7 +217,7 @@ def _loaded(path: Path) -> Any:
         ("agent.options={n_steps: many}", r"agent\.options: MaskablePPO does not take these"),
         ("env.observation=graph", r"env\.observation: expected an observation of one array"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_explained(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         train(tmp_path, *SMALL, override)

@@ -15,9 +15,7 @@ import hdsim
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, DecisionError
 
-JOBS = hdsim.Workload.from_columns(
-    submission_time=[0, 0, 5, 5], runtime=[10, 10, 10, 10], requested_cores=[2, 2, 8, 1]
-)  # fmt: skip
+JOBS = hdsim.Workload.from_columns(submission_time=[0, 0, 5, 5], runtime=[10, 10, 10, 10], requested_cores=[2, 2, 8, 1])
 PLATFORM = hdsim.Platform.homogeneous(nodes=1, cores_per_node=8)
 
 
@@ -124,9 +122,13 @@ def test_a_pass_that_does_not_return_is_named_and_the_first_interruption_ends_it
     )
     command = [sys.executable, "-m", "hdsim", "run", "platform=teaching", "workload.path=even_1000", "workload.jobs=5"]
     run = subprocess.Popen(
-        [*command, "agent.path=loop.py", "hydra.run.dir=out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-        stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(Path(hdsim.__file__).parents[1])},
-    )  # fmt: skip
+        [*command, "agent.path=loop.py", "hydra.run.dir=out"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(Path(hdsim.__file__).parents[1])},
+    )
     assert run.stderr is not None
     lines = []
     while not (lines and "decide() has run for" in lines[-1]):
@@ -171,9 +173,15 @@ def test_a_plug_in_cannot_end_the_program_without_a_word(hdsim: Any, tmp_path: P
     body += f"    def decide(self, cluster):\n        {call}\n"
     (tmp_path / "mine.py").write_text(body)
     done = hdsim(
-        "run", "-m", "platform=teaching", "workload.path=even_1000", "workload.jobs=10", "agent.path=mine.py",
-        "seed=1,2", "hydra.sweep.dir=out",
-    )  # fmt: skip
+        "run",
+        "-m",
+        "platform=teaching",
+        "workload.path=even_1000",
+        "workload.jobs=10",
+        "agent.path=mine.py",
+        "seed=1,2",
+        "hydra.sweep.dir=out",
+    )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert "mine.py" in done.stderr + done.stdout

@@ -31,7 +31,7 @@ from hdsim.backends.batsim.hosts import load_hosts
 from hdsim.backends.batsim.inputs import Options, read_jobs
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.serve import SchedulerSocket, serve
-from hdsim.backends.batsim.server import Server
+from hdsim.backends.batsim.server import BatsimServer
 from hdsim.backends.batsim.session import BatsimSession, host_order
 from hdsim.cluster import invariants
 from hdsim.cluster.policies import CORE_POLICIES
@@ -186,7 +186,7 @@ def replayed(
     files.write(platform, workload)
     files.platform.write_bytes(renamed(files.platform.read_bytes()))
     hosts = load_hosts(files.platform)
-    server = Server(hosts, [read_jobs(files.workload, hosts.platform)], Options(energy=energy))
+    server = BatsimServer(hosts, [read_jobs(files.workload, hosts.platform)], Options(energy=energy))
     if sockets:
         endpoint = f"ipc://{folder}/socket"
         batsim = Batsim(socket=endpoint, energy=energy, kill_at_walltime=kill_at_walltime)
@@ -616,9 +616,15 @@ def test_energy_and_metadata(tmp_path: Path, platform: hdsim.Platform, batsim_pr
     assert "seen 7" in (tmp_path / "batsim/out_jobs.csv").read_text()
 
 
-@pytest.mark.parametrize(("energy", "contention", "counted"), [
-    (None, "none", False), (None, "threshold", True), (True, "none", True), (False, "none", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("energy", "contention", "counted"),
+    [
+        (None, "none", False),
+        (None, "threshold", True),
+        (True, "none", True),
+        (False, "none", False),
+    ],
+)
 def test_batsim_counts_energy_where_it_is_asked_to(
     tmp_path: Path,
     platform: hdsim.Platform,
@@ -684,9 +690,18 @@ def running(
         program = batsim_program(before=f"echo $$ > {tmp_path}/pid")
         directory = tmp_path / "run"
         command = [
-            sys.executable, "-m", "hdsim", "run", "backend=batsim", f"backend.executable={program}",
-            "platform=teaching", "workload.jobs=2000", "agent.path=slow.py", f"hydra.run.dir={directory}", *overrides,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "hdsim",
+            "run",
+            "backend=batsim",
+            f"backend.executable={program}",
+            "platform=teaching",
+            "workload.jobs=2000",
+            "agent.path=slow.py",
+            f"hydra.run.dir={directory}",
+            *overrides,
+        ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(
             command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -777,15 +792,27 @@ def apart(
 
     def start(*command: object) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            list(map(str, command)), cwd=tmp_path, env=environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            list(map(str, command)),
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     ours = start(
-        sys.executable, "-m", "hdsim", "run", "backend=batsim", f"backend.socket={endpoint}",
-        f"backend.timeout={SILENCE}", "platform=teaching", "workload.jobs=2000", "agent.path=slow.py",
+        sys.executable,
+        "-m",
+        "hdsim",
+        "run",
+        "backend=batsim",
+        f"backend.socket={endpoint}",
+        f"backend.timeout={SILENCE}",
+        "platform=teaching",
+        "workload.jobs=2000",
+        "agent.path=slow.py",
         f"hydra.run.dir={directory}",
-    )  # fmt: skip
+    )
     wait_until(lambda: (files / "workload.json").exists() or ours.poll() is not None)
     inputs = ["-p", files / "platform.xml", "-w", files / "workload.json", "-E"]
     theirs = start(batsim_program(), "-s", endpoint, *inputs, "-e", tmp_path / "theirs", "--timeout", SILENCE)
@@ -955,9 +982,12 @@ def test_what_batsim_cannot_do_is_told_at_once(platform: hdsim.Platform, tmp_pat
         chosen.run(platform, workload, "fcfs", tmp_path, contention="fair_share")
     told = [str(error) for error in caught.value.errors]
     assert all(error.startswith("backend=batsim: ") for error in told)
-    assert [bool(re.search(part, error)) for part, error in zip(
-        ("got fair_share", "no program 'no-such-batsim'", "2 of 4 jobs", "job ids without '!'"), told, strict=True
-    )] == [True] * 4  # fmt: skip
+    assert [
+        bool(re.search(part, error))
+        for part, error in zip(
+            ("got fair_share", "no program 'no-such-batsim'", "2 of 4 jobs", "job ids without '!'"), told, strict=True
+        )
+    ] == [True] * 4
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match=r"does not do with backend\.energy=false"):
         Batsim(socket="tcp://*:1", energy=False).check(platform, made_up(4), contention="threshold")

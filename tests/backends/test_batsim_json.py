@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hdsim.cli import main
 from hdsim.errors import WorkloadError
 from hdsim.platform.model import Platform
-from hdsim.report.charts import Table
+from hdsim.report.charts import ChartTable
 from hdsim.report.jobs import OWNERS
 from hdsim.results.run_directory import reader
 from hdsim.workload.batsim_json import to_batsim, write_batsim
@@ -211,7 +211,7 @@ def test_results_are_by_the_names_of_owners(tmp_path: Path, names: list[Any]) ->
     panel = OWNERS[0](run)
     assert panel is not None
     table = panel.views[0].chart
-    assert isinstance(table, Table)
+    assert isinstance(table, ChartTable)
     assert sorted(table.columns[0].values) == sorted({str(name) for name in names})
 
 
@@ -417,11 +417,16 @@ def test_platform_gives_size_and_speed(tmp_path: Path) -> None:
         "jobs": [{"id": 0, "subtime": 0, "res": 2, "profile": "job_3_4_5.5_8"}],
         "profiles": {
             "job_3_4_5.5_8": {
-                "type": "parallel_homogeneous", "com": 0, "cpu": 6e9, "req_time": 4, "req_ops": 8e9, "mem": 5.5,
+                "type": "parallel_homogeneous",
+                "com": 0,
+                "cpu": 6e9,
+                "req_time": 4,
+                "req_ops": 8e9,
+                "mem": 5.5,
                 "mem_bw": 8,
             }
         },
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("ids", [[3, 3], [3, "3"]])
@@ -471,6 +476,10 @@ def test_headers_stay_with_their_format(tmp_path: Path) -> None:
     write_swf(workload, tmp_path / "t.swf")
     trace = load_workload(tmp_path / "t.swf")
     assert trace.header == {
-        "Version": "2.2", "Description": "one\ntwo", "MaxJobs": "1", "MaxRecords": "1", "MaxProcs": "8",
-    }  # fmt: skip
+        "Version": "2.2",
+        "Description": "one\ntwo",
+        "MaxJobs": "1",
+        "MaxRecords": "1",
+        "MaxProcs": "8",
+    }
     assert set(to_batsim(trace)) == {"nb_res", "jobs", "profiles"}

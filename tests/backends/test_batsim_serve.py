@@ -34,10 +34,10 @@ from tiers import examples
 import hdsim
 from hdsim.backends.batsim.hosts import hosts_of, load_hosts, read_xml
 from hdsim.backends.batsim.inputs import JobFile, Options, read_events, read_jobs
-from hdsim.backends.batsim.output import JobRow, Outcome
+from hdsim.backends.batsim.output import JobOutcome, JobRow
 from hdsim.backends.batsim.protocol import FROM_BATSIM, parse_hosts, parse_message
 from hdsim.backends.batsim.serve import serve
-from hdsim.backends.batsim.server import Server
+from hdsim.backends.batsim.server import BatsimServer
 from hdsim.cluster import invariants
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError
@@ -61,7 +61,7 @@ Scheduler = Callable[[dict[str, Any]], list[Event]]
 # Recorded conversations
 
 
-def recorded_server(shared_data: Path, name: str) -> tuple[Server, list[dict[str, Any]]]:
+def recorded_server(shared_data: Path, name: str) -> tuple[BatsimServer, list[dict[str, Any]]]:
     folder = shared_data / "batsim_runs"
     inputs = folder / "transcript_inputs"
     if name == "transcript":
@@ -74,7 +74,7 @@ def recorded_server(shared_data: Path, name: str) -> tuple[Server, list[dict[str
     hosts = load_hosts(inputs / platform)
     file = read_jobs(inputs / jobs, hosts.platform, f"workload/{jobs}")
     lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-    return Server(hosts, [file], options, events=events), lines
+    return BatsimServer(hosts, [file], options, events=events), lines
 
 
 @pytest.mark.parametrize("name", ["transcript", "transcript-easy"])
@@ -132,7 +132,7 @@ def test_energy_without_the_artefact_is_the_true_one(shared_data: Path) -> None:
     hosts = load_hosts(inputs / "learning.xml")
     file = read_jobs(inputs / "tiny.json", hosts.platform)
     options = Options(energy=True, dynamic_jobs=True, acknowledge_dynamic_jobs=True)
-    server = Server(hosts, [file], options, events=read_events(inputs / "events.txt"))
+    server = BatsimServer(hosts, [file], options, events=read_events(inputs / "events.txt"))
     answers = []
     for line in lines:
         if line["dir"] != "batsim->scheduler":
@@ -164,7 +164,7 @@ def delays(*jobs: tuple[float, float, int], walltime: float | None = None) -> Jo
     )
 
 
-def talk(server: Server, scheduler: Scheduler) -> list[dict[str, Any]]:
+def talk(server: BatsimServer, scheduler: Scheduler) -> list[dict[str, Any]]:
     """Lets a scheduler drive a simulation; returns all messages to it."""
     told = []
 
@@ -220,7 +220,7 @@ class Greedy:
         return events
 
 
-def times(server: Server, tmp_path: Path) -> dict[str, dict[str, str]]:
+def times(server: BatsimServer, tmp_path: Path) -> dict[str, dict[str, str]]:
     server.record.write(f"{tmp_path}/out", scheduling_seconds=0.0, wall_seconds=0.0)
     return {row["job_id"]: row for row in rows(tmp_path / "out_jobs.csv")}
 
@@ -230,7 +230,7 @@ def told(messages: Sequence[Mapping[str, Any]], kind: str) -> list[Event]:
 
 
 def test_a_delay_equal_to_the_walltime_reaches_it() -> None:
-    messages = talk(Server(hosts_of(FOUR), [delays((0, 10, 1), (0, 9, 1), walltime=10)]), Greedy())
+    messages = talk(BatsimServer(hosts_of(FOUR), [delays((0, 10, 1), (0, 9, 1), walltime=10)]), Greedy())
     ends = {one["data"]["job_id"]: (one["timestamp"], one["data"]) for one in told(messages, "JOB_COMPLETED")}
     assert ends["w0!0"][0] == 10
     assert (ends["w0!0"][1]["job_state"], ends["w0!0"][1]["return_code"]) == ("COMPLETED_WALLTIME_REACHED", -1)
@@ -253,7 +253,7 @@ def test_a_walltime_equal_to_the_run_time(profile: dict[str, Any], state: str, e
     """A computation completes, a delay reaches the walltime, as in Batsim 4.2.1."""
     half = {"compute": {"type": "parallel_homogeneous", "cpu": 5e9, "com": 0}, "wait": {"type": "delay", "delay": 5}}
     file = job_file([{"id": 0, "subtime": 0, "res": 2, "profile": "p", "walltime": 10}], {"p": profile, **half})
-    messages = talk(Server(hosts_of(FOUR), [file], Options(energy=energy)), Greedy())
+    messages = talk(BatsimServer(hosts_of(FOUR), [file], Options(energy=energy)), Greedy())
     ends = [(one["timestamp"], one["data"]["job_state"]) for one in told(messages, "JOB_COMPLETED")]
     assert ends == [(10, state)]
 
@@ -265,7 +265,7 @@ def test_decisions_of_later_dates_are_carried_out_then(tmp_path: Path) -> None:
         submitted = [one["data"]["job_id"] for one in message["events"] if one["type"] == "JOB_SUBMITTED"]
         return [event(message, "EXECUTE_JOB", message["now"] + 3, job_id=job, alloc=job[-1]) for job in submitted]
 
-    server = Server(hosts_of(FOUR), [delays((0, 10, 1), (2, 10, 1), (4, 10, 1))])
+    server = BatsimServer(hosts_of(FOUR), [delays((0, 10, 1), (2, 10, 1), (4, 10, 1))])
     messages = talk(server, slow)
     assert [(m["now"], [(e["type"], e["timestamp"]) for e in m["events"]]) for m in messages[1:4]] == [
         (0.0, [("JOB_SUBMITTED", 0.0)]),
@@ -282,10 +282,10 @@ def test_the_note_of_the_last_submission_while_the_scheduler_thinks() -> None:
         submitted = [one["data"]["job_id"] for one in message["events"] if one["type"] == "JOB_SUBMITTED"]
         return [event(message, "EXECUTE_JOB", message["now"] + 5, job_id=job, alloc=job[-1]) for job in submitted]
 
-    messages = talk(Server(hosts_of(FOUR), [delays((0, 4, 1), (2, 9, 1), (3, 9, 1), (30, 1, 1))]), slow)
+    messages = talk(BatsimServer(hosts_of(FOUR), [delays((0, 4, 1), (2, 9, 1), (3, 9, 1), (30, 1, 1))]), slow)
     last = next(message for message in messages if any(one["timestamp"] == 30 for one in message["events"]))
     assert [one["type"] for one in last["events"]] == ["JOB_SUBMITTED"]
-    messages = talk(Server(hosts_of(FOUR), [delays((0, 4, 1), (2, 9, 1), (3, 9, 1))]), slow)
+    messages = talk(BatsimServer(hosts_of(FOUR), [delays((0, 4, 1), (2, 9, 1), (3, 9, 1))]), slow)
     assert messages[2]["now"] == 5
     assert [(one["type"], one["timestamp"]) for one in messages[2]["events"]] == [
         ("JOB_SUBMITTED", 2),
@@ -299,7 +299,7 @@ def test_makespan_and_energy_of_the_schedule(tmp_path: Path) -> None:
     hosts = read_xml(TWO_STATES.encode(), "p.xml")
     jobs = [{"id": n, "subtime": 5 + n, "res": 1, "profile": "work"} for n in range(2)]
     file = job_file(jobs, NESTED, hosts.platform.reference_gflops)
-    server = Server(hosts, [file], Options(energy=True))
+    server = BatsimServer(hosts, [file], Options(energy=True))
 
     def ask(message: dict[str, Any]) -> list[Event]:
         return [event(message, "CALL_ME_LATER", timestamp=50)]
@@ -312,7 +312,7 @@ def test_makespan_and_energy_of_the_schedule(tmp_path: Path) -> None:
 
 
 def test_the_makespan_without_jobs_is_0(tmp_path: Path) -> None:
-    server = Server(hosts_of(FOUR), [delays((5094, 5, 1))])
+    server = BatsimServer(hosts_of(FOUR), [delays((5094, 5, 1))])
     talk(server, scripted(None, lambda m: [event(m, "REJECT_JOB", job_id="w0!0")]))
     server.record.write(f"{tmp_path}/out", scheduling_seconds=0.0, wall_seconds=0.0)
     assert rows(tmp_path / "out_schedule.csv")[0]["makespan"] == "0.000000"
@@ -332,11 +332,11 @@ def test_times_of_a_scheduler_that_rounds_large_numbers(key: str) -> None:
             return [start, call]
         return []
 
-    server = Server(hosts_of(FOUR), [delays((begin, 5, 1))])
+    server = BatsimServer(hosts_of(FOUR), [delays((begin, 5, 1))])
     talk(server, rounded)
     assert server.cluster.starting_time == pytest.approx([begin], rel=1e-15)
     with pytest.raises(BackendError, match="time goes back"):
-        server = Server(hosts_of(FOUR), [delays((begin, 5, 1))])
+        server = BatsimServer(hosts_of(FOUR), [delays((begin, 5, 1))])
         server.begin()
         message = json.loads(server.answer('{"now": 0, "events": []}') or "")
         reject = {"timestamp": math.nextafter(message["now"], 0), "type": "REJECT_JOB", "data": {"job_id": "w0!0"}}
@@ -346,7 +346,7 @@ def test_times_of_a_scheduler_that_rounds_large_numbers(key: str) -> None:
 
 def test_rounded_times_of_a_scheduler_do_not_delay_jobs(tmp_path: Path) -> None:
     file = delays((0, 1 / 3, 4), (0, 1 / 3, 4), (0, 1 / 3, 4))
-    server = Server(hosts_of(FOUR), [file])
+    server = BatsimServer(hosts_of(FOUR), [file])
     talk(server, Greedy())
     assert server.cluster.finish_time == pytest.approx([1 / 3, 2 / 3, 1], abs=1e-12)
 
@@ -355,7 +355,7 @@ def test_calls() -> None:
     def ask(message: dict[str, Any]) -> list[Event]:
         return [event(message, "CALL_ME_LATER", timestamp=date) for date in (7.25, 3, 0, 7.25)]
 
-    messages = talk(Server(hosts_of(FOUR), [delays((5, 1, 1))]), scripted(ask, None, None, execute("w0!0", "0")))
+    messages = talk(BatsimServer(hosts_of(FOUR), [delays((5, 1, 1))]), scripted(ask, None, None, execute("w0!0", "0")))
     assert [one["timestamp"] for one in told(messages, "REQUESTED_CALL")] == [0, 3, 7.25, 7.25]
     assert [message["now"] for message in messages] == [0, 0, 3, 5, 5, 6, 7.25, 7.25]
 
@@ -364,7 +364,7 @@ def test_killing_what_has_just_completed() -> None:
     def kill(message: dict[str, Any]) -> list[Event]:
         return [event(message, "KILL_JOB", job_ids=["w0!0"])]
 
-    server = Server(hosts_of(FOUR), [delays((0, 5, 1), (0, 20, 1))])
+    server = BatsimServer(hosts_of(FOUR), [delays((0, 5, 1), (0, 20, 1))])
     messages = talk(server, scripted(None, lambda m: [*execute("w0!0", "0")(m), *execute("w0!1", "1")(m)], None, kill))
     assert [one["data"] for one in told(messages, "JOB_KILLED")] == [{"job_ids": ["w0!0"], "job_progress": {}}]
 
@@ -373,7 +373,7 @@ def test_progress_of_a_killed_job() -> None:
     def kill(message: dict[str, Any]) -> list[Event]:
         return [event(message, "KILL_JOB", 4.0, job_ids=["w0!0", "w0!1"])]
 
-    server = Server(hosts_of(FOUR), [delays((0, 5, 1), (0, 20, 1))])
+    server = BatsimServer(hosts_of(FOUR), [delays((0, 5, 1), (0, 20, 1))])
     start = scripted(None, lambda m: [*execute("w0!0", "0")(m), *execute("w0!1", "1")(m)], kill)
     messages = talk(server, start)
     ended = [one["type"] for one in messages[-2]["events"]]
@@ -384,7 +384,7 @@ def test_progress_of_a_killed_job() -> None:
 
 def test_several_workloads() -> None:
     one, two = delays((1, 1, 1), (4, 1, 1)), delays((0, 1, 2), (2, 1, 2))
-    messages = talk(Server(hosts_of(FOUR), [one, two]), Greedy())
+    messages = talk(BatsimServer(hosts_of(FOUR), [one, two]), Greedy())
     submitted = [(event["timestamp"], event["data"]["job_id"]) for event in told(messages, "JOB_SUBMITTED")]
     assert submitted == [(0, "w1!0"), (1, "w0!0"), (2, "w1!1"), (4, "w0!1")]
     assert set(messages[0]["events"][0]["data"]["profiles"]) == {"w0", "w1"}
@@ -399,7 +399,7 @@ def test_jobs_of_one_time_are_submitted_by_the_text_of_their_ids(tmp_path: Path)
         [{**alike[0], "id": name, "subtime": when} for name, when in others.items()],
         {"d": {"type": "delay", "delay": 1}},
     )
-    server = Server(hosts_of(FOUR), [first, second])
+    server = BatsimServer(hosts_of(FOUR), [first, second])
     messages = talk(server, Greedy())
     numbers = ["0", "1", "10", "11", *map(str, range(2, 10))]
     at_once = [*(f"w0!{number}" for number in numbers), "w1!B", "w1!b", "w1!z", "w1!é"]
@@ -408,7 +408,7 @@ def test_jobs_of_one_time_are_submitted_by_the_text_of_their_ids(tmp_path: Path)
     assert [f"{workload}!{job}" for workload, job in started] == [*at_once, "w1!a"]
 
 
-def rows_by_start(server: Server, tmp_path: Path) -> list[dict[str, str]]:
+def rows_by_start(server: BatsimServer, tmp_path: Path) -> list[dict[str, str]]:
     """Rows of the jobs in order of their starts, those of one time by host."""
     server.record.write(f"{tmp_path}/out", scheduling_seconds=0.0, wall_seconds=0.0)
     found = rows(tmp_path / "out_jobs.csv")
@@ -421,7 +421,7 @@ def test_jobs_of_no_time_have_a_slowdown(tmp_path: Path) -> None:
         [{"id": 0, "subtime": 0, "res": 1, "profile": "nothing"}, {"id": 1, "subtime": 0, "res": 4, "profile": "d"}],
         {"nothing": {"type": "parallel_homogeneous", "cpu": 0, "com": 0}, "d": {"type": "delay", "delay": 2}},
     )
-    server = Server(hosts_of(FOUR), [file])
+    server = BatsimServer(hosts_of(FOUR), [file])
     talk(server, Greedy())
     server.record.write(f"{tmp_path}/out", scheduling_seconds=0.0, wall_seconds=0.0)
     assert [row["stretch"] for row in rows(tmp_path / "out_jobs.csv")] == ["1.000000", "1.000000"]
@@ -441,7 +441,7 @@ def test_registered_jobs_without_acknowledgement(tmp_path: Path) -> None:
             event(message, "NOTIFY", type="registration_finished"),
         ]
 
-    server = Server(hosts_of(FOUR), [delays((0, 5, 1))], Options(dynamic_jobs=True))
+    server = BatsimServer(hosts_of(FOUR), [delays((0, 5, 1))], Options(dynamic_jobs=True))
     messages = talk(server, scripted(register, execute("w0!0", "0")))
     assert [one["data"]["job_id"] for one in told(messages, "JOB_SUBMITTED")] == ["w0!0"]
     assert [one["data"]["job_id"] for one in told(messages, "JOB_COMPLETED")] == ["w0!0#1", "w0!0"]
@@ -461,7 +461,7 @@ def test_acknowledged_jobs_come_with_those_of_the_workload() -> None:
             event(message, "NOTIFY", type="registration_finished"),
         ]
 
-    server = Server(
+    server = BatsimServer(
         hosts_of(FOUR), [delays((0, 5, 1), (8, 5, 1))], Options(dynamic_jobs=True, acknowledge_dynamic_jobs=True)
     )
     greedy, replies = Greedy(), iter([register])
@@ -477,8 +477,8 @@ def test_acknowledged_jobs_come_with_those_of_the_workload() -> None:
 def test_external_events_of_unknown_types() -> None:
     events = [{"type": "ice_age", "timestamp": 2, "degrees": -10}]
     with pytest.raises(ConfigError, match="unknown event 'ice_age'; allowed: machine_available, machine_unavailable"):
-        Server(hosts_of(FOUR), [delays((0, 5, 1))], events=events)
-    server = Server(hosts_of(FOUR), [delays((0, 5, 1))], Options(forward_unknown_events=True), events=events)
+        BatsimServer(hosts_of(FOUR), [delays((0, 5, 1))], events=events)
+    server = BatsimServer(hosts_of(FOUR), [delays((0, 5, 1))], Options(forward_unknown_events=True), events=events)
     notified = [one["data"] for one in told(talk(server, Greedy()), "NOTIFY")]
     assert {"type": "ice_age", "degrees": -10} in notified
     assert {"type": "no_more_external_event_to_occur"} in notified
@@ -486,8 +486,8 @@ def test_external_events_of_unknown_types() -> None:
 
 def test_one_event_a_message() -> None:
     file = delays((0, 5, 1), (0, 5, 1), (5, 1, 1))
-    batched = talk(Server(hosts_of(FOUR), [file]), Greedy())
-    single = talk(Server(hosts_of(FOUR), [file], Options(one_event=True)), Greedy())
+    batched = talk(BatsimServer(hosts_of(FOUR), [file]), Greedy())
+    single = talk(BatsimServer(hosts_of(FOUR), [file], Options(one_event=True)), Greedy())
     assert max(len(message["events"]) for message in batched) == 3
     assert {len(message["events"]) for message in single} == {1}
     assert sorted(map(str, told(batched, "JOB_COMPLETED"))) == sorted(map(str, told(single, "JOB_COMPLETED")))
@@ -519,7 +519,7 @@ def test_pstates_change_the_speed_of_running_jobs(shared_data: Path) -> None:
             state(message, "1", 3, 1),
         ]
 
-    messages = talk(Server(hosts, [file], Options(energy=True)), scripted(None, start))
+    messages = talk(BatsimServer(hosts, [file], Options(energy=True)), scripted(None, start))
     ends = {one["data"]["job_id"]: one["timestamp"] for one in told(messages, "JOB_COMPLETED")}
     assert ends == {"w0!1": 2.0, "w0!0": pytest.approx(1 + 4.4 / 3.3, abs=1e-6)}
 
@@ -537,11 +537,11 @@ def test_energy_follows_the_rule_of_pstates_until_they_are_set(contention: str) 
     assert joules == pytest.approx(result.energy_joules, rel=1e-9)
 
 
-def finished(server: Server) -> list[tuple[JobRow, Outcome]]:
+def finished(server: BatsimServer) -> list[tuple[JobRow, JobOutcome]]:
     return [(server._jobs.describe(outcome.job), outcome) for outcome in server.record.jobs]
 
 
-def replayed(platform: hdsim.Platform, result: Any, contention: str, options: Options | None = None) -> Server:
+def replayed(platform: hdsim.Platform, result: Any, contention: str, options: Options | None = None) -> BatsimServer:
     """Has a scheduler start the jobs of a replay when and where they started there."""
     from hdsim.workload.batsim_json import to_batsim
 
@@ -552,7 +552,7 @@ def replayed(platform: hdsim.Platform, result: Any, contention: str, options: Op
         (float(result.starting_time[job]), f"w0!{result.workload.job_id[job]}", result.jobs["allocated_resources"][job])
         for job in order.tolist()
     ]
-    server = Server(hosts_of(platform), [file], options, contention=make_contention(contention, platform))
+    server = BatsimServer(hosts_of(platform), [file], options, contention=make_contention(contention, platform))
     talk(server, follow(plan))
     return server
 
@@ -583,7 +583,7 @@ def test_contended_runs_of_batsim(shared_data: Path, run: str) -> None:
         (float(row["starting_time"]), f"w0!{row['job_id']}", row["allocated_resources"]) for row in recorded.values()
     )
     file = read_jobs(folder / "workload.json.gz", platform)
-    server = Server(hosts_of(platform), [file], contention=make_contention("threshold", platform))
+    server = BatsimServer(hosts_of(platform), [file], contention=make_contention("threshold", platform))
     talk(server, follow(plan))
     assert len(server.record.jobs) == len(recorded) == 1000
     for row, outcome in finished(server):
@@ -659,7 +659,7 @@ def test_bad_platforms(xml: str, complaint: str) -> None:
 def test_energy_needs_powers() -> None:
     hosts = read_xml(b'<platform><host id="a" speed="1Gf"/></platform>', "p.xml")
     with pytest.raises(PlatformError, match="expected the property wattage_per_state of every host"):
-        Server(hosts, [delays((0, 1, 1))], Options(energy=True))
+        BatsimServer(hosts, [delays((0, 1, 1))], Options(energy=True))
 
 
 @pytest.mark.parametrize(
@@ -731,7 +731,7 @@ def one_job(profile: str, size: int = 1, **limit: float) -> JobFile:
 
 
 def test_composed_profiles(tmp_path: Path) -> None:
-    server = Server(hosts_of(FOUR), [one_job("all")])
+    server = BatsimServer(hosts_of(FOUR), [one_job("all")])
     messages = talk(server, Greedy())
     assert set(messages[0]["events"][0]["data"]["profiles"]["w0"]) == {"nap", "work", "twice", "all"}
     assert times(server, tmp_path)["0"]["finish_time"] == "15.000000"
@@ -768,14 +768,14 @@ def test_composed_profiles(tmp_path: Path) -> None:
 )
 def test_progress_of_killed_composed_jobs(when: float, progress: dict[str, Any]) -> None:
     """As Batsim tells it: a tree, with the index among all repetitions."""
-    server = Server(hosts_of(FOUR), [one_job("all")])
+    server = BatsimServer(hosts_of(FOUR), [one_job("all")])
     kill = scripted(None, execute("w0!0", "2"), lambda m: [event(m, "KILL_JOB", when, job_ids=["w0!0"])])
     killed = told(talk(server, kill), "JOB_KILLED")
     assert [(one["timestamp"], one["data"]["job_progress"]) for one in killed] == [(when, {"w0!0": progress})]
 
 
 def test_walltimes_of_composed_jobs() -> None:
-    messages = talk(Server(hosts_of(FOUR), [one_job("all", walltime=6.0)]), Greedy())
+    messages = talk(BatsimServer(hosts_of(FOUR), [one_job("all", walltime=6.0)]), Greedy())
     assert [(one["timestamp"], one["data"]["job_state"]) for one in told(messages, "JOB_COMPLETED")] == [
         (6.0, "COMPLETED_WALLTIME_REACHED")
     ]
@@ -795,7 +795,7 @@ def test_registered_composed_jobs() -> None:
             event(message, "NOTIFY", type="registration_finished"),
         ]
 
-    server = Server(hosts_of(FOUR), [one_job("nap")], Options(dynamic_jobs=True))
+    server = BatsimServer(hosts_of(FOUR), [one_job("nap")], Options(dynamic_jobs=True))
     messages = talk(server, scripted(register, execute("w0!0", "3")))
     ends = {one["data"]["job_id"]: one["timestamp"] for one in told(messages, "JOB_COMPLETED")}
     assert ends == {"w0!0": 1.0, "dyn!a": 10.0}
@@ -828,7 +828,7 @@ def test_programs_run_as_in_hdsims_own_replay(contention: str, network: str, ene
         (float(result.starting_time[job]), f"w0!{job}", result.jobs["allocated_resources"][job])
         for job in np.argsort(result.starting_time, kind="stable").tolist()
     ]
-    server = Server(
+    server = BatsimServer(
         hosts_of(platform),
         [file],
         Options(energy=energy),
@@ -911,7 +911,7 @@ def test_programs_and_pstates(
             events.append(event(message, "SET_RESOURCE_STATE", switch[0], resources=switch[1], state="1"))
         return events
 
-    server = Server(hosts, [file], Options(energy=True, dynamic_jobs=registered))
+    server = BatsimServer(hosts, [file], Options(energy=True, dynamic_jobs=registered))
     messages = talk(server, scripted(begin if registered else None, start))
     assert [one["timestamp"] for one in told(messages, "JOB_COMPLETED")] == [end]
     assert server._meter is not None
@@ -921,7 +921,7 @@ def test_programs_and_pstates(
 def test_hosts_that_begin_in_another_pstate() -> None:
     hosts = read_xml(TWO_STATES.replace('pstate="0"', 'pstate="1"').encode(), "p.xml")
     file = job_file([{"id": 0, "subtime": 0, "res": 1, "profile": "all"}], NESTED, hosts.platform.reference_gflops)
-    messages = talk(Server(hosts, [file]), scripted(None, execute("w0!0", "0")))
+    messages = talk(BatsimServer(hosts, [file]), scripted(None, execute("w0!0", "0")))
     assert [one["timestamp"] for one in told(messages, "JOB_COMPLETED")] == [3 * 1 + 3 * 2]
 
 
@@ -1019,7 +1019,7 @@ IMPOSSIBLE_WITH_OPTIONS: dict[str, tuple[str, dict[str, Any], str]] = {
 )
 def test_impossible_decisions(kind: str, data: dict[str, Any], complaint: str, options: Options) -> None:
     file = delays((0, 10, 1), (0, 10, 2), (0, 10, 64), (50, 10, 1))
-    server = Server(hosts_of(FOUR), [file], options)
+    server = BatsimServer(hosts_of(FOUR), [file], options)
 
     def decide(message: dict[str, Any]) -> list[Event]:
         return [*execute("w0!0", "0")(message), event(message, kind, **data)]
@@ -1039,7 +1039,7 @@ def test_mappings(profile: str, end: float, swapped: bool) -> None:
     job = {"id": 0, "subtime": 0, "res": 2, "profile": profile}
     hosts = read_xml(TWO_STATES.encode(), "p.xml")
     mapping = {"0": "1", "1": "0"} if swapped else {"0": "0", "1": "1"}
-    server = Server(hosts, [job_file([job], profiles, hosts.platform.reference_gflops)])
+    server = BatsimServer(hosts, [job_file([job], profiles, hosts.platform.reference_gflops)])
 
     def start(message: dict[str, Any]) -> list[Event]:
         return [event(message, "EXECUTE_JOB", job_id="w0!0", alloc="0-1", mapping=mapping)]
@@ -1054,14 +1054,14 @@ def test_mappings(profile: str, end: float, swapped: bool) -> None:
 
 def test_a_host_that_is_away_takes_no_job() -> None:
     events = [{"type": "machine_unavailable", "resources": "2-3", "timestamp": 0}]
-    server = Server(hosts_of(FOUR), [delays((1, 10, 2))], events=events)
+    server = BatsimServer(hosts_of(FOUR), [delays((1, 10, 2))], events=events)
     with pytest.raises(BackendError, match="job w0!0: expected available hosts, got 2"):
         talk(server, lambda m: execute("w0!0", "1-2")(m) if m["events"][0]["type"] == "JOB_SUBMITTED" else [])
 
 
 def test_a_scheduler_that_forgets_its_jobs() -> None:
     with pytest.raises(BackendError) as caught:
-        talk(Server(hosts_of(FOUR), [delays((3, 10, 2))]), scripted())
+        talk(BatsimServer(hosts_of(FOUR), [delays((3, 10, 2))]), scripted())
     assert str(caught.value) == (
         "the scheduler at 3.000000: nothing is left to happen, but 1 jobs are neither executed nor rejected: w0!0"
     )
@@ -1069,7 +1069,7 @@ def test_a_scheduler_that_forgets_its_jobs() -> None:
 
 def test_a_scheduler_that_does_not_finish_its_registration() -> None:
     with pytest.raises(BackendError, match="expected a NOTIFY registration_finished"):
-        talk(Server(hosts_of(FOUR), [delays((3, 10, 2))], Options(dynamic_jobs=True)), Greedy())
+        talk(BatsimServer(hosts_of(FOUR), [delays((3, 10, 2))], Options(dynamic_jobs=True)), Greedy())
 
 
 @pytest.mark.parametrize("name", ["transcript", "transcript-easy"])
@@ -1211,7 +1211,7 @@ class Moody:
 
 @given(seed=st.integers(0, 2**32), file=workloads(), energy=st.booleans(), one_event=st.booleans())
 def test_contract(seed: int, file: JobFile, energy: bool, one_event: bool) -> None:
-    server = Server(hosts_of(FOUR), [file], Options(energy=energy, one_event=one_event))
+    server = BatsimServer(hosts_of(FOUR), [file], Options(energy=energy, one_event=one_event))
     scheduler = Moody(random.Random(seed), energy)
 
     def checked(message: dict[str, Any]) -> list[Event]:
@@ -1288,8 +1288,10 @@ def peer(scheduler: str | Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [*command, "-v", "warning", "-t", "600000"],
-            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             yield process
         finally:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
-from hdsim.backends.batsim.zeromq import Connection, HungUp, WaitInterrupted
+from hdsim.backends.batsim.zeromq import HungUp, WaitInterrupted, ZeromqConnection
 from hdsim.errors import BackendError, ConfigError
 from hdsim.util.process import Process
 
@@ -32,20 +32,22 @@ def context() -> Iterator[zmq.Context[Any]]:
         yield made
 
 
-def bound(endpoint: str = "tcp://127.0.0.1:*") -> Connection:
-    return Connection("REP", endpoint, peer="Batsim", where="backend.socket")
+def bound(endpoint: str = "tcp://127.0.0.1:*") -> ZeromqConnection:
+    return ZeromqConnection("REP", endpoint, peer="Batsim", where="backend.socket")
 
 
-def connected(endpoint: str) -> Connection:
-    return Connection("REQ", endpoint, peer="the scheduler", where="-s")
+def connected(endpoint: str) -> ZeromqConnection:
+    return ZeromqConnection("REQ", endpoint, peer="the scheduler", where="-s")
 
 
-def address(connection: Connection) -> tuple[str, int]:
+def address(connection: ZeromqConnection) -> tuple[str, int]:
     return "127.0.0.1", int(connection.endpoint.rpartition(":")[2])
 
 
 @contextmanager
-def peer(context: zmq.Context[Any], kind: int, connection: Connection, **options: Any) -> Iterator[zmq.Socket[Any]]:
+def peer(
+    context: zmq.Context[Any], kind: int, connection: ZeromqConnection, **options: Any
+) -> Iterator[zmq.Socket[Any]]:
     with context.socket(kind) as other:
         for key, value in options.items():
             setattr(other, key, value)
@@ -285,7 +287,7 @@ def test_a_process_that_never_connects_and_ends(tmp_path: Path) -> None:
 
 def test_a_signal_ends_a_wait() -> None:
     signals: list[int] = []
-    with Connection("REP", "tcp://127.0.0.1:*", peer="Batsim", where="backend.socket", stop=signals) as reply:
+    with ZeromqConnection("REP", "tcp://127.0.0.1:*", peer="Batsim", where="backend.socket", stop=signals) as reply:
         timer = threading.Timer(0.2, signals.append, [15])
         timer.start()
         with pytest.raises(WaitInterrupted):

@@ -46,9 +46,16 @@ def test_a_sweep_skips_what_is_finished_unless_a_series_has_changed(warm: Warm, 
         rows = "\n".join(",".join(str((7 * row + 3 * column) % 11) for column in range(20)) for row in range(12))
         (tmp_path / kind / f"x_{kind}.csv").write_text(f"# t\n{rows}\n")
     arguments = (
-        "run", "-m", "controller=static,static_window", "actual=actual", "forecasts=forecasts", "supersteps=5",
-        "~tasks", "+tasks={cap: x, zero: x}", "hydra.sweep.dir=sweep",
-    )  # fmt: skip
+        "run",
+        "-m",
+        "controller=static,static_window",
+        "actual=actual",
+        "forecasts=forecasts",
+        "supersteps=5",
+        "~tasks",
+        "+tasks={cap: x, zero: x}",
+        "hydra.sweep.dir=sweep",
+    )
     first, second = (bsp(warm, tmp_path, *arguments) for _ in range(2))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert "checkpoints" in first.stdout and "finished before" not in first.stdout
@@ -106,9 +113,17 @@ def test_a_plan_has_a_lower_bound(warm: Warm, tmp_path: Path) -> None:
 
 def test_runs_are_compared_by_controller_with_parts_as_replications(warm: Warm, tmp_path: Path) -> None:
     sweep = bsp(
-        warm, tmp_path, "run", "-m", "controller=dynamic_mpc,best", "controller.horizon=3", "start=100,400", "seed=1,2",
-        "supersteps=12", "hydra.sweep.dir=sweep",
-    )  # fmt: skip
+        warm,
+        tmp_path,
+        "run",
+        "-m",
+        "controller=dynamic_mpc,best",
+        "controller.horizon=3",
+        "start=100,400",
+        "seed=1,2",
+        "supersteps=12",
+        "hydra.sweep.dir=sweep",
+    )
     assert sweep.returncode == 0, sweep.stderr
     done = subprocess.run([*warm.command("hdsim"), "compare", "sweep"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -145,9 +145,14 @@ def test_convert_to_hdeeprm(trace: Path, tmp_path: Path) -> None:
     speed = load_platform(resolve("platforms", "gaia")).reference_gflops * 1e9
     assert content["nb_res"] == 2280
     assert content["profiles"][content["jobs"][0]["profile"]] == {
-        "type": "parallel_homogeneous", "com": 0, "cpu": 10 * speed, "req_time": 60, "req_ops": 60 * speed, "mem": 2,
+        "type": "parallel_homogeneous",
+        "com": 0,
+        "cpu": 10 * speed,
+        "req_time": 60,
+        "req_ops": 60 * speed,
+        "mem": 2,
         "mem_bw": 12,
-    }  # fmt: skip
+    }
 
 
 def test_convert_a_part(trace: Path, tmp_path: Path) -> None:

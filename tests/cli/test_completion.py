@@ -36,9 +36,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def completed(environment: dict[str, str], tmp_path: Path):
     def ask(line: str) -> list[str]:
         done = subprocess.run(
-            ["hdsim"], capture_output=True, text=True, cwd=tmp_path / "work", check=True,
+            ["hdsim"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path / "work",
+            check=True,
             env={**environment, "_HDSIM_COMPLETE": "bash_complete", "COMP_LINE": line},
-        )  # fmt: skip
+        )
         assert not done.stderr
         return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
 
@@ -63,8 +67,11 @@ def test_words(completed) -> None:
     assert completed("hdsim train env.action=po") == ["policy_pair"]
     assert completed("hdsim run workload.generate.model=l") == ["lublin"]
     assert completed("hdsim train env.objective=av") == [
-        "avg_job_slowdown", "avg_job_completion", "avg_utilization", "avg_bounded_slowdown",
-    ]  # fmt: skip
+        "avg_job_slowdown",
+        "avg_job_completion",
+        "avg_utilization",
+        "avg_bounded_slowdown",
+    ]
     for key in ("env.action", "env.observation", "env.objective", "agent.backfill", "workload.generate.model"):
         assert completed(f"hdsim train {key}=mine") == ["mine.swf"]
     assert completed("hdsim train env.observation=no") == ["normal", "nodes", "nodes_bandwidth"]
@@ -112,8 +119,9 @@ def test_shells(shell: str, environment: dict[str, str], tmp_path: Path) -> None
             "hdsim run workload.job\t7\x01printf '<%s>\\n' \n",
             "exit\n",
         ],
-        environment, work,
-    )  # fmt: skip
+        environment,
+        work,
+    )
     for word in ("<workload.path=lublin_16000>", "<workload.path=my log.swf>", "<workload.jobs=7>"):
         assert word in said, said
 

@@ -16,8 +16,10 @@ def without(package: str, code: str, root: Path) -> subprocess.CompletedProcess[
     """Runs code in a process that cannot import a package."""
     return subprocess.run(
         [sys.executable, "-c", f"import sys; sys.modules['{package}'] = None; {code}"],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
 
 
 @pytest.mark.parametrize("agent", ["ppo", "gnn_dqn", "sb3"])

@@ -28,9 +28,11 @@ CASES = 300 if ALL else 100
 def test_a_short_run_of_the_fuzzer_finds_nothing(root: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fuzz", "--seed", "1", "--cases", str(CASES), "--workers", "1", "--keep", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}, cwd=root, capture_output=True,
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"},
+        cwd=root,
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{CASES} cases, 0 tracebacks, 0 hangs, 0 over 1 GB, 0 wrong, 0 crashes" in done.stdout
 

@@ -37,10 +37,20 @@ sys.addaudithook(count)
 """
 REPLAY = ("platform=teaching", "workload.jobs=60", "contention=fair_share")
 TRAINING = (
-    "platform=teaching", "workload.jobs=300", "train.steps=96", "train.evaluate_every=32", "train.checkpoint_every=16",
-    "train.log_every=32", "train.validation=1", "train.test=1", "env.jobs=20", "agent.num_envs=2", "agent.num_steps=8",
-    "train.tensorboard=false", "train.baselines=[]",
-)  # fmt: skip
+    "platform=teaching",
+    "workload.jobs=300",
+    "train.steps=96",
+    "train.evaluate_every=32",
+    "train.checkpoint_every=16",
+    "train.log_every=32",
+    "train.validation=1",
+    "train.test=1",
+    "env.jobs=20",
+    "agent.num_envs=2",
+    "agent.num_steps=8",
+    "train.tensorboard=false",
+    "train.baselines=[]",
+)
 
 
 #: A study of two runs.
@@ -75,19 +85,41 @@ CASES = {
     "convert a platform": Case(("platform", "convert", "gaia", "-o", "out/gaia.xml")),
     "gang": Case(("bsp", "run", "supersteps=60", "hydra.run.dir=out")),
     "tune": Case(
-        ("tune", *REPLAY, "seed=1,2", "tune.space.agent.job_policy=fcfs,sjf", "tune.space.agent.backfill=none,easy",
-         "tune.trials=4", "hydra.run.dir=out")
+        (
+            "tune",
+            *REPLAY,
+            "seed=1,2",
+            "tune.space.agent.job_policy=fcfs,sjf",
+            "tune.space.agent.backfill=none,easy",
+            "tune.trials=4",
+            "hydra.run.dir=out",
+        )
     ),
     "tune trainings": Case(
-        ("tune", "agent=ppo", *TRAINING, "tune.space.agent.learning_rate=log(1e-3,1)", "tune.trials=2",
-         "hydra.run.dir=out")
+        (
+            "tune",
+            "agent=ppo",
+            *TRAINING,
+            "tune.space.agent.learning_rate=log(1e-3,1)",
+            "tune.trials=2",
+            "hydra.run.dir=out",
+        )
     ),
     "sweep --jobs 2": Case(("run", "-m", "--jobs", "2", *REPLAY, "agent=fcfs,easy,random", "hydra.sweep.dir=out")),
     "tune --jobs 2": Case(
-        ("tune", "--jobs", "2", *REPLAY, "agent=classic", "tune.space.agent.job_policy=fcfs,sjf",
-         "tune.space.agent.backfill=none,easy", "tune.trials=4", "hydra.run.dir=out")
+        (
+            "tune",
+            "--jobs",
+            "2",
+            *REPLAY,
+            "agent=classic",
+            "tune.space.agent.job_policy=fcfs,sjf",
+            "tune.space.agent.backfill=none,easy",
+            "tune.trials=4",
+            "hydra.run.dir=out",
+        )
     ),
-}  # fmt: skip
+}
 #: Files that depend on wall time, or of which only the content counts.
 TIMED = {
     "manifest.json",
@@ -124,14 +156,21 @@ class Place:
         """Starts the command, which is killed at operation `at`, 0 for never."""
         root = Path(__file__).parents[2]
         environment = {
-            **os.environ, "PYTHONPATH": f"{root}:{self.folder / 'killer'}" if killer else str(root),
-            "KILL_IN": str(self.folder / "out"), "KILL_AT": str(at), "KILL_LOG": str(self.folder / "log"),
-        }  # fmt: skip
+            **os.environ,
+            "PYTHONPATH": f"{root}:{self.folder / 'killer'}" if killer else str(root),
+            "KILL_IN": str(self.folder / "out"),
+            "KILL_AT": str(at),
+            "KILL_LOG": str(self.folder / "log"),
+        }
         return subprocess.Popen(
             [*self._warm.command("hdsim"), *self.case.command, *options],
-            cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=self.folder,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
     def finish(self) -> str:
         """Lets the command go on to its end."""

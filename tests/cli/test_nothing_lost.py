@@ -101,9 +101,12 @@ def test_a_search_notices_that_its_trace_has_changed(hdsim: Callable, tmp_path: 
         "".join(f"{job} {5 * job} 0 {20 + job} 2 -1 -1 2 60 -1 1 1 1 1 1 1 -1 -1\n" for job in range(1, 9))
     )
     search = (
-        "tune", "platform=teaching", "workload.path=w.swf", "tune.space.agent.job_policy=choice(fcfs,sjf)",
+        "tune",
+        "platform=teaching",
+        "workload.path=w.swf",
+        "tune.space.agent.job_policy=choice(fcfs,sjf)",
         "hydra.run.dir=t",
-    )  # fmt: skip
+    )
     first = hdsim(*search, "tune.trials=2")
     assert first.returncode == 0, first.stderr
     trace.write_text(trace.read_text().replace(" 60 ", " 61 "))
@@ -139,9 +142,13 @@ def test_the_lock_comes_before_anything_is_written(hdsim: Callable, tmp_path: Pa
     before = {path: path.read_bytes() for path in (tmp_path / "r/.hydra").iterdir()}
     lock = Lock(tmp_path / "r")
     refused = subprocess.run(
-        [sys.executable, "-m", "hdsim", "run", *QUICK, "seed=2", "hydra.run.dir=r"], cwd=tmp_path, capture_output=True,
-        text=True, check=False, env={**os.environ, "PYTHONPATH": str(Path(hdsim_root()))},
-    )  # fmt: skip
+        [sys.executable, "-m", "hdsim", "run", *QUICK, "seed=2", "hydra.run.dir=r"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(hdsim_root()))},
+    )
     lock.release()
     assert refused.returncode == 2 and "that no other process uses" in refused.stderr
     assert {path: path.read_bytes() for path in (tmp_path / "r/.hydra").iterdir()} == before

@@ -62,9 +62,14 @@ def platform_of(nodes):
             boards.insert(place, {"type": "gpu", "number": 1})
         for j, (cores, clock, bandwidth, power) in enumerate(sockets):
             types["processor"][f"p{i}.{j}"] = {
-                "type": "CPU", "cores": cores, "clock_rate": clock, "dpflops_per_cycle": 4,
-                "mem_bw": bandwidth, "power": power, "llc_size": 1,
-            }  # fmt: skip
+                "type": "CPU",
+                "cores": cores,
+                "clock_rate": clock,
+                "dpflops_per_cycle": 4,
+                "mem_bw": bandwidth,
+                "power": power,
+                "llc_size": 1,
+            }
         types["node"][f"n{i}"] = {
             "id": f"n{i}",
             "processors": boards,

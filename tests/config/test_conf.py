@@ -176,8 +176,11 @@ def test_every_agent_fits_every_experiment(experiment: str) -> None:
 
 
 def keys(rules: dict[str, Any] = RULES, parent: str = "") -> list[str]:
-    return [key for name, rule in rules.items() for key in ([parent + name] if isinstance(rule, Rule) else
-            keys(rule, f"{parent}{name}."))]  # fmt: skip
+    return [
+        key
+        for name, rule in rules.items()
+        for key in ([parent + name] if isinstance(rule, Rule) else keys(rule, f"{parent}{name}."))
+    ]
 
 
 def test_every_key_of_runs_and_trainings_has_a_description() -> None:
@@ -256,11 +259,15 @@ def test_a_mistake_is_one_line(composer: Composer, override: str, message: str) 
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("init_epsi", "start_e"), ("epsi_decay", "decay_e"), ("hidden_layers", "kernel"),
-        ("replay_buffer_size", "buffer_size"), ("update_frequency", "train_frequency"),
-        ("target_update_frequency", "target_network_frequency"), ("use_heuristic", "heuristic_exploration"),
+        ("init_epsi", "start_e"),
+        ("epsi_decay", "decay_e"),
+        ("hidden_layers", "kernel"),
+        ("replay_buffer_size", "buffer_size"),
+        ("update_frequency", "train_frequency"),
+        ("target_update_frequency", "target_network_frequency"),
+        ("use_heuristic", "heuristic_exploration"),
     ],
-)  # fmt: skip
+)
 def test_settings_of_earlier_schedulers_are_told_by_their_names_here(name: str, meant: str) -> None:
     settings = yaml.safe_load((ROOT / "conf/agent/dqn.yaml").read_text())
     assert f"(did you mean '{meant}'?)" in unknown_key(f"agent.{name}", settings).message

@@ -94,19 +94,23 @@ def test_learning_agents_tell_their_checkpoint_and_what_differs() -> None:
 def test_other_settings_follow_without_nulls() -> None:
     fair = {"_target_": "hdsim.contention.fair_share.FairShare", "fraction": 0.5}
     assert labels([run("easy", contention={"_target_": None}), run("sjf", contention=fair)]) == [
-        "easy contention=none", "sjf contention=fair_share",
-    ]  # fmt: skip
+        "easy contention=none",
+        "sjf contention=fair_share",
+    ]
     assert labels([run("easy", contention=fair), run("easy", contention=fair | {"fraction": 1.0})]) == [
-        "contention=fair_share(fraction=0.5)", "contention=fair_share(fraction=1.0)",
-    ]  # fmt: skip
+        "contention=fair_share(fraction=0.5)",
+        "contention=fair_share(fraction=1.0)",
+    ]
     assert labels([run("easy", workload={"jobs": None}), run("easy", workload={"jobs": 5})]) == ["easy", "easy jobs=5"]
     assert labels([run("easy", platform={"path": "a/gaia.json"}), run("easy", platform={"path": "b/big.json"})]) == [
-        "platform=gaia", "platform=big",
-    ]  # fmt: skip
+        "platform=gaia",
+        "platform=big",
+    ]
     drawn = {"path": None, "generate": {"model": "lublin", "jobs": 100}}
     assert labels([run("easy", workload={"path": "lublin_4000", "generate": None}), run("easy", workload=drawn)]) == [
-        "workload=lublin_4000", "workload=lublin",
-    ]  # fmt: skip
+        "workload=lublin_4000",
+        "workload=lublin",
+    ]
 
 
 @given(st.lists(st.text("ab/=(", max_size=90), max_size=20))

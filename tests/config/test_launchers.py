@@ -36,9 +36,14 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     """Starts ``hdsim run -m`` in a new interpreter, for libraries that start processes of their own."""
     command = [sys.executable, "-m", "hdsim", "run", "-m", *RUNS, "hydra.sweep.dir=s", *arguments]
     return subprocess.Popen(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def finished(folder: Path) -> dict[str, str]:
@@ -107,9 +112,10 @@ def test_ray_completes_96_runs_although_a_node_is_lost(
     tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     sweep = (
-        "platform=teaching,eight_nodes,ten_nodes,sixteen_nodes", "seed=1,2,3",
+        "platform=teaching,eight_nodes,ten_nodes,sixteen_nodes",
+        "seed=1,2,3",
         "agent=fcfs,sjf,easy,ljf,smallest-high_gflops,first-low_power,shortest-high_cores,random-random",
-    )  # fmt: skip
+    )
     with ray_nodes(3) as nodes:
         process = start(tmp_path, *sweep, "hydra/launcher=ray", f"hydra.launcher.address={nodes.address}")
         while len(list((tmp_path / "s").glob("*/jobs.csv"))) < 20:

@@ -97,10 +97,14 @@ def start(tmp_path: Path, root: Path) -> Iterator[Callable[..., subprocess.Popen
     def begin(*arguments: str) -> subprocess.Popen[str]:
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "hdsim", *arguments], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)},
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                [sys.executable, "-m", "hdsim", *arguments],
+                cwd=tmp_path,
+                env={**os.environ, "PYTHONPATH": str(root)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             )
-        )  # fmt: skip
+        )
         return processes[-1]
 
     yield begin
@@ -122,13 +126,31 @@ choices = st.sampled_from(sorted(GROUPS)).flatmap(
 )
 values = st.sampled_from(
     [
-        "seed=7", "workload.jobs=12", "workload.jobs=null", "workload.start=3", "workload.arrival_factor=0.5",
-        "workload.bsp.supersteps=[1,5]", "workload.runtime='a b'", "platform.path=x/y.json", "agent.window=4",
-        "++agent.window=4", "+agent.extra={a: 1, b: [2, 3]}", "~agent.core_policy", "agent={job_policy: sjf}",
-        "contention.threshold=0.5", "backend.speed=2", "hydra.run.dir=runs/x", "hydra.job.chdir=true", "+new.key=1",
-        "workload.jobs=${seed}", "env.objective=makespan", "failures.mtbf=100", "hydra.verbose=true", "unknown=1",
+        "seed=7",
+        "workload.jobs=12",
+        "workload.jobs=null",
+        "workload.start=3",
+        "workload.arrival_factor=0.5",
+        "workload.bsp.supersteps=[1,5]",
+        "workload.runtime='a b'",
+        "platform.path=x/y.json",
+        "agent.window=4",
+        "++agent.window=4",
+        "+agent.extra={a: 1, b: [2, 3]}",
+        "~agent.core_policy",
+        "agent={job_policy: sjf}",
+        "contention.threshold=0.5",
+        "backend.speed=2",
+        "hydra.run.dir=runs/x",
+        "hydra.job.chdir=true",
+        "+new.key=1",
+        "workload.jobs=${seed}",
+        "env.objective=makespan",
+        "failures.mtbf=100",
+        "hydra.verbose=true",
+        "unknown=1",
     ]
-)  # fmt: skip
+)
 
 
 def composed(compose: Callable[[], Any]) -> Any:
@@ -164,8 +186,11 @@ def planned(directory: Path, *overrides: str) -> list[str]:
 
 def test_directories_are_named_by_what_varies(tmp_path: Path) -> None:
     assert planned(tmp_path, "agent=easy,sjf", "seed=2,3", "contention=none") == [
-        "agent=easy,seed=2", "agent=easy,seed=3", "agent=sjf,seed=2", "agent=sjf,seed=3",
-    ]  # fmt: skip
+        "agent=easy,seed=2",
+        "agent=easy,seed=3",
+        "agent=sjf,seed=2",
+        "agent=sjf,seed=3",
+    ]
     assert planned(tmp_path, "agent=easy") == ["run"]
     assert planned(tmp_path, "seed=1,1") == ["run"]
     assert planned(tmp_path, "workload.path='a b/x.swf','c/y.swf'") == ["workload.path=x.swf", "workload.path=y.swf"]
@@ -383,20 +408,30 @@ def outputs(sweep: Path) -> dict[str, bytes]:
     [
         *ci(("fcfs,boom,smallest", "teaching,sixteen_nodes", "1,2")),
         pytest.param(
-            "fcfs,sjf,saf,f1,wfp3,smallest,shortest,boom", "teaching,one_node,ten_nodes,sixteen_nodes", "1,2,3",
+            "fcfs,sjf,saf,f1,wfp3,smallest,shortest,boom",
+            "teaching,one_node,ten_nodes,sixteen_nodes",
+            "1,2,3",
             marks=pytest.mark.nightly,
         ),
     ],
-)  # fmt: skip
+)
 def test_a_sweep_that_is_killed_and_restarted(
     policies: str, platforms: str, seeds: str, start: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "journal.py").write_text(JOURNAL)
     journal = tmp_path / "journal"
     arguments = (
-        "run", "-m", "--jobs", "2", f"platform={platforms}", "workload.jobs=20", "agent.path=journal.py",
-        f"agent.policy={policies}", f"seed={seeds}", "agent.seed=${seed}",
-    )  # fmt: skip
+        "run",
+        "-m",
+        "--jobs",
+        "2",
+        f"platform={platforms}",
+        "workload.jobs=20",
+        "agent.path=journal.py",
+        f"agent.policy={policies}",
+        f"seed={seeds}",
+        "agent.seed=${seed}",
+    )
     total = len(policies.split(",")) * len(platforms.split(",")) * len(seeds.split(","))
     failing = len({"teaching", "one_node"} & set(platforms.split(","))) * len(seeds.split(","))
 

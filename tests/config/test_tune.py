@@ -23,15 +23,32 @@ pytestmark = pytest.mark.requires("optuna")
 
 Hdsim = Callable[..., "subprocess.CompletedProcess[str]"]
 GRID = (
-    "platform=teaching", "workload=lublin", "workload.generate.jobs=200", "seed=1,2",
-    "tune.space.agent.job_policy=fcfs,sjf,saf", "tune.space.agent.backfill=none,easy,bogus", "hydra.run.dir=tuned",
-)  # fmt: skip
+    "platform=teaching",
+    "workload=lublin",
+    "workload.generate.jobs=200",
+    "seed=1,2",
+    "tune.space.agent.job_policy=fcfs,sjf,saf",
+    "tune.space.agent.backfill=none,easy,bogus",
+    "hydra.run.dir=tuned",
+)
 TRAINING = (
-    "agent=ppo", "platform=teaching", "workload.jobs=400", "train.steps=96", "train.evaluate_every=32",
-    "train.checkpoint_every=32", "train.validation=1", "train.test=1", "env.jobs=20", "agent.num_envs=2",
-    "agent.num_steps=16", "train.tensorboard=false", "train.baselines=[]",
-    "tune.space.agent.learning_rate=log(1e-3,1)", "tune.space.agent.hidden=choice([4],[8,4])", "hydra.run.dir=tuned",
-)  # fmt: skip
+    "agent=ppo",
+    "platform=teaching",
+    "workload.jobs=400",
+    "train.steps=96",
+    "train.evaluate_every=32",
+    "train.checkpoint_every=32",
+    "train.validation=1",
+    "train.test=1",
+    "env.jobs=20",
+    "agent.num_envs=2",
+    "agent.num_steps=16",
+    "train.tensorboard=false",
+    "train.baselines=[]",
+    "tune.space.agent.learning_rate=log(1e-3,1)",
+    "tune.space.agent.hidden=choice([4],[8,4])",
+    "hydra.run.dir=tuned",
+)
 #: An agent of a user whose best setting is known: the bounded slowdown grows with the distance of `guard` from 30.
 GUARDED = """
 from hdsim.agents.classic import ClassicAgent
@@ -99,10 +116,10 @@ def metric_of(run: Path) -> float:
 def test_a_space_has_the_values_of_the_grammar(text: str, values: Any) -> None:
     import optuna
 
-    from hdsim.runs.tuning.space import Space
+    from hdsim.runs.tuning.space import SearchSpace
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    space = Space.parse({"agent.x": text})
+    space = SearchSpace.parse({"agent.x": text})
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     drawn = [study.ask(dict(space.distributions)).params["agent.x"] for _ in range(60)]
     assert space.first()["agent.x"] in drawn or isinstance(values, tuple)
@@ -118,10 +135,10 @@ def test_a_space_has_the_values_of_the_grammar(text: str, values: Any) -> None:
     "text", ["3", "[1,2]", "choise(1,2)", "range(3,3)", "log(0,1)", "interval(2,1)", "log(a,b)", ""]
 )
 def test_what_is_no_range_is_refused(text: str) -> None:
-    from hdsim.runs.tuning.space import Space
+    from hdsim.runs.tuning.space import SearchSpace
 
     with pytest.raises(ConfigError, match=r"tune\.space\.agent\.x: expected choice\(a,b\), range"):
-        Space.parse({"agent.x": text})
+        SearchSpace.parse({"agent.x": text})
 
 
 def test_the_best_trial_is_the_best_and_is_repeated_exactly(hdsim: Hdsim, tmp_path: Path) -> None:
@@ -185,10 +202,16 @@ def test_settings_of_an_own_agent(hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "guarded.py").write_text(GUARDED)
     ok(
         hdsim(
-            "tune", "agent.path=guarded.py", "platform=teaching", "workload.jobs=60", "tune.metric=mean_waiting_time",
-            "tune.space.agent.guard=interval(0,100)", "tune.trials=7", "hydra.run.dir=tuned",
+            "tune",
+            "agent.path=guarded.py",
+            "platform=teaching",
+            "workload.jobs=60",
+            "tune.metric=mean_waiting_time",
+            "tune.space.agent.guard=interval(0,100)",
+            "tune.trials=7",
+            "hydra.run.dir=tuned",
         )
-    )  # fmt: skip
+    )
     rows = table(tmp_path / "tuned")
     for row in rows:
         assert (row["state"] == "fail") == (float(row["agent.guard"]) > 90), row
@@ -209,8 +232,11 @@ def test_trainings_are_judged_by_validation_and_pruned(trials: int, hdsim: Hdsim
         run = tuned / f"trials/{int(row['trial']):04}/run"
         manifest = json.loads((run / "manifest.json").read_text())
         with (run / "progress.csv").open() as file:
-            scores = [float(line["validation_mean_turnaround_time"]) for line in csv.DictReader(file)
-                      if line["validation_mean_turnaround_time"]]  # fmt: skip
+            scores = [
+                float(line["validation_mean_turnaround_time"])
+                for line in csv.DictReader(file)
+                if line["validation_mean_turnaround_time"]
+            ]
         if row["state"] == "complete":
             assert float(row["mean_turnaround_time"]) == pytest.approx(min(scores), rel=1e-8)
             assert manifest["training"]["metric"] == "mean_turnaround_time"
@@ -240,7 +266,7 @@ def test_trainings_are_judged_by_validation_and_pruned(trials: int, hdsim: Hdsim
         (("tune.space=ppo",), "tune.space: expected settings, tune.space.KEY=choice(a,b), got 'ppo'"),
         (("tune.space.agent.job_policy=fcfs,sjf", "tune.pruner=no"), "tune.pruner: expected median or none, got 'no'"),
     ],
-)  # fmt: skip
+)
 def test_mistakes(overrides: tuple[str, ...], told: str, hdsim: Hdsim, tmp_path: Path) -> None:
     done = hdsim("tune", "agent=classic", *overrides, "hydra.run.dir=tuned")
     assert done.returncode == 2 and told in done.stderr
@@ -253,8 +279,14 @@ def test_a_search_without_any_result_keeps_its_table(hdsim: Hdsim, tmp_path: Pat
     at_once = hdsim("tune", "agent.path=bad.py", *REPLAY, "tune.space.agent.guard=range(0,5)", "hydra.run.dir=tuned")
     assert at_once.returncode != 0 and not (tmp_path / "tuned").exists()
     (tmp_path / "bad.py").write_text(FAILING)
-    done = hdsim("tune", "agent.path=bad.py", *REPLAY, "tune.space.agent.guard=range(0,5)", "hydra.run.dir=tuned",
-                 "tune.trials=2")  # fmt: skip
+    done = hdsim(
+        "tune",
+        "agent.path=bad.py",
+        *REPLAY,
+        "tune.space.agent.guard=range(0,5)",
+        "hydra.run.dir=tuned",
+        "tune.trials=2",
+    )
     rows = table(tmp_path / "tuned")
     assert [row["state"] for row in rows] == ["fail", "fail"] and all("no decision" in row["error"] for row in rows)
     assert done.returncode == 2 and "all 2 have failed; see tune.csv" in done.stderr
@@ -288,8 +320,15 @@ def test_one_process_at_a_time_works_on_a_search(hdsim: Hdsim, tmp_path: Path) -
     ],
 )
 def test_a_changed_database_is_one_line(statement: str, found: str, hdsim: Hdsim, tmp_path: Path) -> None:
-    given = ("tune", "platform=teaching", "workload.path=even_1000", "workload.jobs=10", "agent=classic",
-             "tune.space.agent=choice(fcfs,sjf,saf)", "hydra.run.dir=tune")  # fmt: skip
+    given = (
+        "tune",
+        "platform=teaching",
+        "workload.path=even_1000",
+        "workload.jobs=10",
+        "agent=classic",
+        "tune.space.agent=choice(fcfs,sjf,saf)",
+        "hydra.run.dir=tune",
+    )
     assert hdsim(*given, "tune.trials=2").returncode == 0
     with contextlib.closing(sqlite3.connect(tmp_path / "tune/study.db")) as database:
         database.execute(statement)

@@ -173,7 +173,7 @@ def test_constants_of_types_without_their_own() -> None:
         ({**CURVE, "unit": "GiB/s"}, "unit: expected one of GB/s, MB/s, B/s, mem_bw, got 'GiB/s'"),
         ({**CURVE, "b": 1, "c": -1}, "b: expected.*\n.*c: expected"),
     ],
-)  # fmt: skip
+)
 def test_wrong_constants_are_named(constants: dict[str, object], message: str) -> None:
     with pytest.raises(PlatformError, match=message):
         Smoothstep(machine(**constants))
@@ -276,9 +276,13 @@ def test_fair_share_replay_by_hand() -> None:
     # 10 W a core computing, 2.5 W idle beside one that does, 0.5 W in an idle processor.
     total = end + 4
     watts = [
-        (end, 20 + 0), (4, 12.5), # processor 0: both, then one
-        (6, 12.5), (end - 6, 20), (16 - end, 12.5), (total - 16, 1.0), # processor 1
-    ]  # fmt: skip
+        (end, 20 + 0),
+        (4, 12.5),  # processor 0: both, then one
+        (6, 12.5),
+        (end - 6, 20),
+        (16 - end, 12.5),
+        (total - 16, 1.0),  # processor 1
+    ]
     assert result.energy_joules == pytest.approx(sum(seconds * power for seconds, power in watts))
     assert result.jobs["consumed_energy"].tolist() == pytest.approx([10 * total, 20 * end, 100])
 
@@ -422,9 +426,11 @@ def test_an_event_asks_for_the_processors_it_touches_only(processors: int) -> No
     jobs = processors * 8
     rng = np.random.default_rng(1)
     workload = Workload.from_columns(
-        submission_time=np.zeros(jobs), runtime=rng.uniform(1, 9, jobs), requested_cores=[1] * jobs,
+        submission_time=np.zeros(jobs),
+        runtime=rng.uniform(1, 9, jobs),
+        requested_cores=[1] * jobs,
         memory_bandwidth=[12] * jobs,
-    )  # fmt: skip
+    )
     platform = machine(4, processors=processors, mem_bw=24.0)
     Counting.asked = 0
     result = simulate(platform, workload, "fcfs", contention={"_target_": f"{__name__}.Counting"})
@@ -499,7 +505,7 @@ def test_a_file_and_a_yaml_make_an_option(tmp_path: Path, hdsim: Callable) -> No
             "did you mean 'memory_bound_fraction'.*allowed keys: memory_bound_fraction",
         ),
     ],
-)  # fmt: skip
+)
 def test_mistakes_name_the_key(spec: str | dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_contention(spec, machine())

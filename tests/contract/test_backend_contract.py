@@ -27,10 +27,25 @@ TYPED = hdsim.load_platform("platforms/teaching.json")
 ALIKE = hdsim.Platform.homogeneous(nodes=4, cores_per_node=8, gflops_per_core=1.0)
 
 CLASSIC = [
-    "fcfs", "lcfs", "sjf", "ljf", "sqf", "saf-pack", "f1", "low_mem-high_mem", "wfp3-spread", "unicef",
-    "shortest-high_cores", "random-random", "easy", "easy-sjf", "easy-sjbf", "easy-wfp3-low_power", "conservative",
+    "fcfs",
+    "lcfs",
+    "sjf",
+    "ljf",
+    "sqf",
+    "saf-pack",
+    "f1",
+    "low_mem-high_mem",
+    "wfp3-spread",
+    "unicef",
+    "shortest-high_cores",
+    "random-random",
+    "easy",
+    "easy-sjf",
+    "easy-sjbf",
+    "easy-wfp3-low_power",
+    "conservative",
     "conservative-saf",
-]  # fmt: skip
+]
 PROBLEMS: list[dict[str, Any]] = [
     {"action": "policy_pair", "observation": "minimal"},
     {"action": "policy_pair", "observation": "normal"},

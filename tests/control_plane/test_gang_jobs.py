@@ -79,9 +79,13 @@ class Kubelet:
         command = [f"--folder={folder}" if word.startswith("--folder=") else word for word in container["command"]]
         with (folder / "log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
-                command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=log, stderr=log,
+                command,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     @staticmethod
     def _end(process: subprocess.Popen[bytes]) -> None:
@@ -103,11 +107,25 @@ def arguments(folder: Path, *overrides: str) -> list[str]:
     profile.write_text("\n".join(lines) + "\n")
     tasks = "+tasks={cap: nyc_taxi_1, vecmath: art_daily_small_noise}"
     return [
-        "bsp", "run", "runner=kubernetes", f"profile={profile}", "~tasks", tasks,
-        "stressors.operations={cap: 700, vecmath: 35}", "shares.start=200", "shares.total=1000", "shares.increment=50",
-        "supersteps=8", "start=14", "penalty=0.1", "controller=static_window", "controller.window=2",
-        "forecasts=actual", "hydra.run.dir=run", *overrides,
-    ]  # fmt: skip
+        "bsp",
+        "run",
+        "runner=kubernetes",
+        f"profile={profile}",
+        "~tasks",
+        tasks,
+        "stressors.operations={cap: 700, vecmath: 35}",
+        "shares.start=200",
+        "shares.total=1000",
+        "shares.increment=50",
+        "supersteps=8",
+        "start=14",
+        "penalty=0.1",
+        "controller=static_window",
+        "controller.window=2",
+        "forecasts=actual",
+        "hydra.run.dir=run",
+        *overrides,
+    ]
 
 
 @pytest.mark.ci
@@ -119,9 +137,13 @@ def test_jobs_are_made_anew_with_the_planned_limits(cluster: Cluster, tmp_path: 
         Kubelet(cluster, tmp_path / "pods").running() as kubelet,
     ):
         command = arguments(
-            tmp_path, f"zookeeper={server.address}", f"runner.kubeconfig={cluster.kubeconfig}", "runner.image=hdsim",
-            f"runner.namespace={cluster.namespace}", f"runner.python={sys.executable}",
-        )  # fmt: skip
+            tmp_path,
+            f"zookeeper={server.address}",
+            f"runner.kubeconfig={cluster.kubeconfig}",
+            "runner.image=hdsim",
+            f"runner.namespace={cluster.namespace}",
+            f"runner.python={sys.executable}",
+        )
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(
             [sys.executable, "-m", "hdsim", *command], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True

@@ -53,16 +53,23 @@ def platforms(draw: st.DrawFn) -> Platform:
     for name in draw(st.lists(names, min_size=1, max_size=3, unique=True)):
         speed = draw(st.floats(0.1, 1e6))
         processors[f"{name}-cpu"] = {
-            "cores": draw(st.integers(1, 64)), "clock_rate": speed, "dpflops_per_cycle": 1, "power": 0,
-        }  # fmt: skip
+            "cores": draw(st.integers(1, 64)),
+            "clock_rate": speed,
+            "dpflops_per_cycle": 1,
+            "power": 0,
+        }
         gpus = [{"type": "gpu", "number": draw(st.integers(1, 8))}] if draw(st.booleans()) else []
         types[name] = {
             "processors": [{"type": f"{name}-cpu", "number": draw(st.integers(1, 2))}, *gpus],
             **some(
-                cpu=st.integers(1, 64_000).map(lambda milli: f"{milli}m"), pods=st.integers(1, 500), labels=marks,
-                taints=taints, ephemeral_storage=SIZES, memory=st.fixed_dictionaries({"capacity": SIZES}),
+                cpu=st.integers(1, 64_000).map(lambda milli: f"{milli}m"),
+                pods=st.integers(1, 500),
+                labels=marks,
+                taints=taints,
+                ephemeral_storage=SIZES,
+                memory=st.fixed_dictionaries({"capacity": SIZES}),
             ),
-        }  # fmt: skip
+        }
     groups = st.fixed_dictionaries({"type": st.sampled_from(list(types)), "number": st.integers(1, 4)})
     nodes = [group | some(labels=marks, taints=taints) for group in draw(st.lists(groups, min_size=1, max_size=4))]
     document = {
@@ -92,8 +99,11 @@ def test_nodes_of_the_bundled_platform(root: Path) -> None:
 def test_manifests_have_the_limits_of_kubernetes() -> None:
     (node,) = node_manifests(Platform.homogeneous(1, 4, name="Big Nodes"))
     assert node["status"]["allocatable"] == {
-        "cpu": "4000m", "memory": str(2**60), "pods": "110", "ephemeral-storage": str(2**60),
-    }  # fmt: skip
+        "cpu": "4000m",
+        "memory": str(2**60),
+        "pods": "110",
+        "ephemeral-storage": str(2**60),
+    }
     assert node["metadata"]["name"] == "big-nodes-0"
     assert node["metadata"]["labels"][GFLOPS] == "10.0"
 

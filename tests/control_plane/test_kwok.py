@@ -66,8 +66,12 @@ def test_the_lock_of_control_planes_follows_no_link(tmp_path: Path, monkeypatch:
 def test_all_sockets_are_on_the_loopback_interface(cluster: Cluster) -> None:
     components = cluster.plane.components()
     assert {component.name for component in components} == {
-        "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller",
-    }  # fmt: skip
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kwok-controller",
+    }
     for component in components:
         connections = psutil.Process(component.pid).net_connections("inet")
         listening = {(c.laddr.ip, c.laddr.port) for c in connections if c.status == psutil.CONN_LISTEN}
@@ -201,8 +205,10 @@ def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(hdsim: Command,
     done = subprocess.run(
         [sys.executable, "-m", "hdsim", "kwok", "up", "--workdir", workdir, "--kubeconfig", "k", "--timeout", "3"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HDSIM_KUBE_BIN": str(broken)},
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1
     assert "the control plane 'hdsim' cannot be started" in done.stderr
     assert "etcd: no data can be written" in done.stderr
@@ -260,11 +266,13 @@ def test_mistakes_of_a_start_are_told(arguments: list[str], told: str, tmp_path:
 def test_kubeconfig_files_keep_what_is_of_others(tmp_path: Path) -> None:
     def config(name: str, server: str) -> dict[str, Any]:
         return {
-            "apiVersion": "v1", "kind": "Config", "current-context": name,
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
             "clusters": [{"name": name, "cluster": {"server": server}}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
             "users": [{"name": name, "user": {}}],
-        }  # fmt: skip
+        }
 
     theirs, file = config("prod", "https://prod"), tmp_path / "config"
     file.write_text(yaml.safe_dump(theirs | {"preferences": {"colors": True}}))

@@ -46,9 +46,15 @@ def node(name: str, amounts: Mapping[str, str] | None = None, **more: Any) -> di
 
 
 def pod(
-    name: str, cpu: str = "1", *, scheduler: str = "hdsim", duration: float | None = None, more: Any = None,
-    notes: Mapping[str, str] | None = None, **spec: Any,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    cpu: str = "1",
+    *,
+    scheduler: str = "hdsim",
+    duration: float | None = None,
+    more: Any = None,
+    notes: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
     annotations = dict(notes or {}) | ({} if duration is None else {"hdsim.io/duration": f"{duration}s"})
     resources = {"requests": {"cpu": cpu, "memory": "512Mi"}} | (more or {})
     return {
@@ -101,9 +107,12 @@ def check(cluster: Cluster) -> dict[str, str]:
 
 def make(cluster: Cluster, **settings: Any) -> Kwok:
     defaults = {
-        "kubeconfig": str(cluster.kubeconfig), "namespace": cluster.namespace, "stop_when_idle": 2.0,
-        "leader_election": ELECTION, "timeout": 20.0,
-    }  # fmt: skip
+        "kubeconfig": str(cluster.kubeconfig),
+        "namespace": cluster.namespace,
+        "stop_when_idle": 2.0,
+        "leader_election": ELECTION,
+        "timeout": 20.0,
+    }
     return Kwok(**{**defaults, **settings})
 
 
@@ -176,11 +185,16 @@ def test_pods_are_bound_where_they_may_and_the_others_are_told(cluster: Cluster,
         pod("huge", "64"),
         pod("nowhere", nodeSelector={"disk": "tape"}),
         pod("undated", notes={"hdsim.io/duration": "abc"}),
-        pod("spread", affinity={"podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
-        }}),
+        pod(
+            "spread",
+            affinity={
+                "podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
+                }
+            },
+        ),
         pod("other", scheduler="nobody"),
-    )  # fmt: skip
+    )
     result, facts = run(cluster, tmp_path)
     bound = check(cluster)
     assert bound["ssd"] == "labelled" and bound["tolerant"] == "tainted" and bound["elsewhere"] != "labelled"
@@ -238,14 +252,19 @@ def test_min_member_of_pod_groups_is_the_size_of_a_gang(cluster: Cluster, tmp_pa
     version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"}
-    cluster.api("POST", definitions, {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": "podgroups.scheduling.x-k8s.io",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"},
+    cluster.api(
+        "POST",
+        definitions,
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": "podgroups.scheduling.x-k8s.io",
+                "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"},
+            },
+            "spec": {"group": "scheduling.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]},
         },
-        "spec": {"group": "scheduling.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]},
-    })  # fmt: skip
+    )
     try:
         served = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
         wait_for(lambda: cluster.api.request("GET", served)[0] == 200, "the custom resource")

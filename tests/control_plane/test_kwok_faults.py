@@ -139,9 +139,11 @@ def test_etcd_stopped_for_five_seconds(cluster: Cluster, tmp_path: Path) -> None
 def test_node_deleted_while_pods_are_bound_to_it(cluster: Cluster, tmp_path: Path) -> None:
     with scheduled(cluster, tmp_path, pods_of(60), bound=1) as (history, scheduler):
         wait_until(
-            history, lambda: sum(nodes == ["b"] for nodes in list(history.bound.values())) >= 3, "pods on b",
+            history,
+            lambda: sum(nodes == ["b"] for nodes in list(history.bound.values())) >= 3,
+            "pods on b",
             [scheduler],
-        )  # fmt: skip
+        )
         cluster.api("DELETE", "/api/v1/nodes/b")
         scheduler.wait_until_told("node b is deleted")
         others = history.on_nodes()

@@ -23,13 +23,14 @@ GIB = 2**30
 NODE = {"cpu": "8", "memory": "32Gi"}
 #: Four nodes of 8 CPU, 32 GiB and 110 pods: node-0 to node-3.
 PLATFORM = {
-    "name": "four", "kind": "quantities",
+    "name": "four",
+    "kind": "quantities",
     "clusters": [{"id": "node", "nodes": [{"type": "worker", "number": 4}]}],
     "types": {
         "node": {"worker": {"processors": [{"type": "cpu", "number": 1}], "memory": {"capacity": "32GiB"}}},
         "processor": {"cpu": {"cores": 8, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 0}},
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -90,13 +91,24 @@ def test_a_trace_becomes_pods_and_gangs(cluster: Cluster, kwok: Callable[..., st
     (tmp_path / "four.json").write_text(json.dumps(PLATFORM))
     rows = [(1, 0, 5.0, 1), (2, 30, 2.5, 3), (3, 60, 1.0, 2)]
     (tmp_path / "three.swf").write_text(
-        "".join(f"{job} {time} 0 {runtime} {cores} -1 -1 {cores} 100 -1 1 1 1 1 1 -1 -1 -1\n"
-                for job, time, runtime, cores in rows)
-    )  # fmt: skip
+        "".join(
+            f"{job} {time} 0 {runtime} {cores} -1 -1 {cores} 100 -1 1 1 1 1 1 -1 -1 -1\n"
+            for job, time, runtime, cores in rows
+        )
+    )
     kwok(
-        "load", "--trace", tmp_path / "three.swf", "--platform", tmp_path / "four.json", "--time-scale", 20,
-        "--scheduler-name", "default-scheduler", "--cores-per-pod", 1,
-    )  # fmt: skip
+        "load",
+        "--trace",
+        tmp_path / "three.swf",
+        "--platform",
+        tmp_path / "four.json",
+        "--time-scale",
+        20,
+        "--scheduler-name",
+        "default-scheduler",
+        "--cores-per-pod",
+        1,
+    )
     pods = cluster.pods()
     notes = [pod["metadata"]["annotations"] for pod in pods]
     assert Counter(note["hdsim.io/job-id"] for note in notes) == {"1": 1, "2": 3, "3": 2}
@@ -144,10 +156,29 @@ def test_pods_that_are_there_already_are_told(kwok: Callable[..., str]) -> None:
 def test_creations_that_got_no_answer_are_repeated(cluster: Cluster, kwok: Callable[..., str]) -> None:
     """The API server is killed and started again while pods are created: each one is there once."""
     command = [
-        sys.executable, "-m", "hdsim", "kwok", "load", "--kubeconfig", str(cluster.kubeconfig), "--namespace",
-        cluster.namespace, "--pods", "--replicas", "1", "--cpu-load", "1", "--memory-load", "1", "--pod-load", "1",
-        "--rate", "8", "--wait", "0",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "hdsim",
+        "kwok",
+        "load",
+        "--kubeconfig",
+        str(cluster.kubeconfig),
+        "--namespace",
+        cluster.namespace,
+        "--pods",
+        "--replicas",
+        "1",
+        "--cpu-load",
+        "1",
+        "--memory-load",
+        "1",
+        "--pod-load",
+        "1",
+        "--rate",
+        "8",
+        "--wait",
+        "0",
+    ]
     from kube import wait_for
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loading:
@@ -162,8 +193,24 @@ def test_creations_that_got_no_answer_are_repeated(cluster: Cluster, kwok: Calla
 
 def test_top_shows_what_the_nodes_have_and_why_pods_wait(cluster: Cluster, kwok: Callable[..., str]) -> None:
     kwok("load", "--scheduler-name", "default-scheduler", "--cpu-load", 0.5, "--memory-load", 0.9)
-    kwok("load", "--scheduler-name", "default-scheduler", "--pods", "--name", "big", "--cpu", 9, "--replicas", 2,
-         "--cpu-load", 0.5, "--memory-load", 1, "--wait", 2)  # fmt: skip
+    kwok(
+        "load",
+        "--scheduler-name",
+        "default-scheduler",
+        "--pods",
+        "--name",
+        "big",
+        "--cpu",
+        9,
+        "--replicas",
+        2,
+        "--cpu-load",
+        0.5,
+        "--memory-load",
+        1,
+        "--wait",
+        2,
+    )
     shown = kwok("top", "--once", "--sort", "cpu")
     lines = {line.split()[0]: line for line in shown.splitlines() if line}
     used: Counter[str] = Counter(pod["spec"]["nodeName"] for pod in cluster.pods() if "nodeName" in pod["spec"])

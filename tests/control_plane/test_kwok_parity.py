@@ -41,12 +41,18 @@ def trace(jobs: int, seconds: float, seed: int) -> dict[str, Any]:
     return {
         "nb_res": 80,
         "jobs": [
-            {"id": job, "subtime": dates[job] - dates[0], "res": 1, "profile": str(job), "walltime": 10 * seconds,
-             "kubernetes": {"cpu": str(sizes[job])}}
+            {
+                "id": job,
+                "subtime": dates[job] - dates[0],
+                "res": 1,
+                "profile": str(job),
+                "walltime": 10 * seconds,
+                "kubernetes": {"cpu": str(sizes[job])},
+            }
             for job in range(jobs)
         ],
         "profiles": {str(job): {"type": "delay", "delay": runtimes[job]} for job in range(jobs)},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -68,9 +74,11 @@ def test_makespan_by_the_wall_clock_is_that_of_the_simulation(
     run("kwok", "nodes", "ten.json", "--kubeconfig", cluster.kubeconfig)
     same = ["workload.path=trace.json", "platform.path=ten.json"]
     kwok = [
-        "backend=kwok", f"backend.kubeconfig={cluster.kubeconfig}", f"backend.namespace={cluster.namespace}",
+        "backend=kwok",
+        f"backend.kubeconfig={cluster.kubeconfig}",
+        f"backend.namespace={cluster.namespace}",
         f"backend.time_scale={scale}",
-    ]  # fmt: skip
+    ]
     clean = ["kwok", "clean", "--kubeconfig", cluster.kubeconfig, "--namespace", cluster.namespace]
     run("run", *same, "agent=least_allocated", "hydra.run.dir=runs/sim")
     run("run", *same, *kwok, "agent=least_allocated", "hydra.run.dir=runs/kwok")
@@ -91,7 +99,5 @@ def test_makespan_by_the_wall_clock_is_that_of_the_simulation(
     with (tmp_path / "compared" / "compare.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "makespan"]
     print(table, rows)
-    assert [row["configuration"].split()[0] for row in rows] == [
-        "least_allocated", "least_allocated", "kube_scheduler"
-    ]  # fmt: skip
+    assert [row["configuration"].split()[0] for row in rows] == ["least_allocated", "least_allocated", "kube_scheduler"]
     assert sorted(float(row["mean"]) for row in rows) == pytest.approx(sorted(makespans.values()), rel=1e-3)

@@ -50,12 +50,33 @@ def recorded(cluster: Cluster, tmp_path: Path) -> tuple[Path, list[dict[str, Any
     cluster.api("POST", pods, placed)
     loads = [
         hdsim(
-            "load", "--namespace", cluster.namespace, "--scheduler-name", "default-scheduler", "--pods", "--name", name,
-            "--cpu", "250m,500m", "--replicas", "2-4", "--cpu-load", 0.6, "--memory-load", 1, "--pod-load", 1,
-            "--duration", 1, "--seed", seed, "--rate", 25,
+            "load",
+            "--namespace",
+            cluster.namespace,
+            "--scheduler-name",
+            "default-scheduler",
+            "--pods",
+            "--name",
+            name,
+            "--cpu",
+            "250m,500m",
+            "--replicas",
+            "2-4",
+            "--cpu-load",
+            0.6,
+            "--memory-load",
+            1,
+            "--pod-load",
+            1,
+            "--duration",
+            1,
+            "--seed",
+            seed,
+            "--rate",
+            25,
         )
         for seed, name in enumerate(("left", "right"))
-    ]  # fmt: skip
+    ]
     for process in loads:
         _, failed = process.communicate(timeout=120)
         assert process.returncode == 0, failed
@@ -121,9 +142,16 @@ def test_states_are_those_of_the_watch_and_feed_training(
     # An episode of the recording has the same states and the same actions.
     (tmp_path / "four.json").write_text(json.dumps(PLATFORM))
     problem = (
-        f"platform.path={tmp_path / 'four.json'}", "workload=lublin", "workload.generate.jobs=3000", "env=kubernetes",
-        "env.jobs=50", "train.window_jobs=50", "train.validation=1", "train.test=1", "train.baselines=[]",
-    )  # fmt: skip
+        f"platform.path={tmp_path / 'four.json'}",
+        "workload=lublin",
+        "workload.generate.jobs=3000",
+        "env=kubernetes",
+        "env.jobs=50",
+        "train.window_jobs=50",
+        "train.validation=1",
+        "train.test=1",
+        "train.baselines=[]",
+    )
     setup = make_setup(*problem, "agent=dqn", f"agent.replay_from={path}", f"agent.replay_steps={len(decided)}")
     environment = setup.environments[0]
     environment.reset(seed=1)
@@ -146,10 +174,20 @@ def test_imitation_of_a_recording(recorded: tuple[Path, list[dict[str, Any]]], t
     path, _ = recorded
     (tmp_path / "four.json").write_text(json.dumps(PLATFORM))
     setup = make_setup(
-        f"platform.path={tmp_path / 'four.json'}", "workload=lublin", "workload.generate.jobs=3000", "env=kubernetes",
-        "env.jobs=50", "train.window_jobs=50", "train.validation=1", "train.test=1", "train.baselines=[]",
-        "agent=imitation", f"agent.recording={path}", "train.steps=800", "agent.train_frequency=4",
-    )  # fmt: skip
+        f"platform.path={tmp_path / 'four.json'}",
+        "workload=lublin",
+        "workload.generate.jobs=3000",
+        "env=kubernetes",
+        "env.jobs=50",
+        "train.window_jobs=50",
+        "train.validation=1",
+        "train.test=1",
+        "train.baselines=[]",
+        "agent=imitation",
+        f"agent.recording={path}",
+        "train.steps=800",
+        "agent.train_frequency=4",
+    )
     (tmp_path / "out").mkdir()
     run(setup, tmp_path / "out")
     progress = np.genfromtxt(tmp_path / "out" / "progress.csv", delimiter=",", names=True)

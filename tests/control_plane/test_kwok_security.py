@@ -96,9 +96,13 @@ class Deployment:
         """Whether the service account has a permission."""
         resource, _, subresource = resource.partition("/")
         attributes = {
-            "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace,
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": namespace,
             "name": name,
-        }  # fmt: skip
+        }
         body = {"spec": {"resourceAttributes": attributes}}
         reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         return bool(self.account("POST", reviews, body)["status"]["allowed"])
@@ -124,9 +128,16 @@ def deployed(cluster: Cluster, tmp_path: Path) -> Iterator[Deployment]:
 def command(kubeconfig: Path | str, *overrides: str) -> list[str]:
     """Arguments of a run that schedules the pods of a cluster."""
     return [
-        "run", "backend=kwok", f"backend.kubeconfig={kubeconfig}", f"backend.namespace={NAMESPACE}",
-        "backend.stop_when_idle=1", "workload=cluster", "agent=least_allocated", "hydra.run.dir=run", *overrides,
-    ]  # fmt: skip
+        "run",
+        "backend=kwok",
+        f"backend.kubeconfig={kubeconfig}",
+        f"backend.namespace={NAMESPACE}",
+        "backend.stop_when_idle=1",
+        "workload=cluster",
+        "agent=least_allocated",
+        "hydra.run.dir=run",
+        *overrides,
+    ]
 
 
 @contextmanager
@@ -135,9 +146,12 @@ def started(arguments: list[str], folder: Path, **environment: str) -> Iterator[
     folder.mkdir(exist_ok=True)
     with subprocess.Popen(
         [sys.executable, "-m", "hdsim", *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, text=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
         try:
             yield process
         finally:

@@ -32,11 +32,23 @@ def settings(cluster: Cluster) -> Iterator[list[str]]:
     """Settings of a training on ten nodes."""
     cluster.add_nodes(node_manifests(load_platform(resolve("platforms", "ten_nodes", where="test"))))
     yield [
-        "env=kubernetes", "platform=ten_nodes", "workload=deployments", f"env.jobs={EPISODE}", f"train.steps={STEPS}",
-        "train.window_jobs=20", "train.validation=1", "train.test=1", "train.log_every=15", "train.evaluate_every=30",
-        "train.checkpoint_every=15", "train.tensorboard=false", "train.baselines=[least_allocated]", "backend=kwok",
-        f"backend.kubeconfig={cluster.kubeconfig}", f"backend.namespace={cluster.namespace}",
-    ]  # fmt: skip
+        "env=kubernetes",
+        "platform=ten_nodes",
+        "workload=deployments",
+        f"env.jobs={EPISODE}",
+        f"train.steps={STEPS}",
+        "train.window_jobs=20",
+        "train.validation=1",
+        "train.test=1",
+        "train.log_every=15",
+        "train.evaluate_every=30",
+        "train.checkpoint_every=15",
+        "train.tensorboard=false",
+        "train.baselines=[least_allocated]",
+        "backend=kwok",
+        f"backend.kubeconfig={cluster.kubeconfig}",
+        f"backend.namespace={cluster.namespace}",
+    ]
     with Connection(cluster.kubeconfig) as connection:
         empty(connection, cluster.namespace, everything=True)
 
@@ -48,9 +60,11 @@ def load(cluster: Cluster, root: Path, epochs: int, name: str = "load") -> Itera
     words = ["kwok", "load", *where, "--scheduler-name", "hdsim", "--epochs", str(epochs), "--cpu-load", "0.1"]
     words += ["--name", name]
     process = subprocess.Popen(
-        [sys.executable, "-m", "hdsim", *words], env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "hdsim", *words],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     try:
         yield process
     finally:
@@ -67,9 +81,11 @@ def test_agents_learn_from_the_pods_of_a_running_load(
 ) -> None:
     graph = "env.observation=graph"
     agents = {
-        "dqn": ["agent.learning_starts=20"], "gnn_dqn": ["agent.learning_starts=20", graph],
-        "actor_critic": ["agent.num_envs=1"], "gnn_actor_critic": ["agent.num_envs=1", graph],
-    }  # fmt: skip
+        "dqn": ["agent.learning_starts=20"],
+        "gnn_dqn": ["agent.learning_starts=20", graph],
+        "actor_critic": ["agent.num_envs=1"],
+        "gnn_actor_critic": ["agent.num_envs=1", graph],
+    }
     with load(cluster, root, 1000):
         for agent, more in agents.items():
             done = hdsim("train", *settings, "backend.submit=false", f"agent={agent}", *more, f"hydra.run.dir={agent}")
@@ -93,9 +109,12 @@ def test_a_training_ends_with_its_load_and_goes_on_after_a_signal(
     settings += ["train.steps=100000", "hydra.run.dir=run"]
     with load(cluster, root, 1000):
         process = subprocess.Popen(
-            [sys.executable, "-m", "hdsim", "train", *settings], cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(root)}, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "hdsim", "train", *settings],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         progress = tmp_path / "run/progress.csv"
         wait_for(lambda: progress.exists() and len(rows(progress.parent)) > 3, "the first steps")
         process.send_signal(signal.SIGINT)

@@ -298,8 +298,9 @@ def test_a_cordoned_node_is_refused(nodes: Cluster, tmp_path: Path) -> None:
 def test_the_platform_must_be_that_of_the_server(nodes: Cluster, tmp_path: Path) -> None:
     other = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4)
     with pytest.raises(ConfigError, match="is missing on the API server"):
-        backend(nodes).run(other, hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1]),
-                           "fcfs", tmp_path)  # fmt: skip
+        backend(nodes).run(
+            other, hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1]), "fcfs", tmp_path
+        )
 
 
 @pytest.mark.ci
@@ -315,10 +316,20 @@ def test_training_takes_place_on_the_api_server(cluster: Cluster, hdsim: Any, tm
     cluster.add_nodes(node_manifests(load_platform(resolve("platforms", "ten_nodes", where="test"))))
     cluster.add_nodes([control_plane_node()])
     settings = [
-        "env=kubernetes", "platform=ten_nodes", "workload=deployments", "agent=dqn", "agent.learning_starts=10",
-        "env.jobs=25", "train.steps=60", "train.validation=1", "train.test=1", "train.log_every=20",
-        "train.evaluate_every=30", "train.checkpoint_every=30", "train.tensorboard=false",
-    ]  # fmt: skip
+        "env=kubernetes",
+        "platform=ten_nodes",
+        "workload=deployments",
+        "agent=dqn",
+        "agent.learning_starts=10",
+        "env.jobs=25",
+        "train.steps=60",
+        "train.validation=1",
+        "train.test=1",
+        "train.log_every=20",
+        "train.evaluate_every=30",
+        "train.checkpoint_every=30",
+        "train.tensorboard=false",
+    ]
     real = ["backend=kwok", "backend.clock=virtual", f"backend.namespace={cluster.namespace}"]
     real.append(f"backend.kubeconfig={cluster.kubeconfig}")
     for folder, more in (("sim", []), ("kwok", real)):

@@ -88,9 +88,13 @@ def test_the_versions_in_the_images_satisfy_pyproject() -> None:
             name, version = line.split("==")
             pins[canonicalize_name(name)] = version
     wanted = [
-        *project["project"]["dependencies"], *project["build-system"]["requires"],
-        *extras["kwok"], *extras["rl"], *extras["notebook"], *extras["frames"],
-    ]  # fmt: skip
+        *project["project"]["dependencies"],
+        *project["build-system"]["requires"],
+        *extras["kwok"],
+        *extras["rl"],
+        *extras["notebook"],
+        *extras["frames"],
+    ]
     for requirement in map(Requirement, wanted):
         if requirement.name == "hdsim":
             continue

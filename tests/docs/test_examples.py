@@ -37,9 +37,11 @@ def test_look_ahead(hdsim):
 def run_example(name, *options, root, cwd):
     return subprocess.run(
         [sys.executable, EXAMPLES / name, *options],
-        cwd=cwd, capture_output=True, text=True,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
         env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.requires("torch")

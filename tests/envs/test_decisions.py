@@ -349,9 +349,16 @@ def test_committing_to_the_head_of_an_order_is_the_classic_agent(order: str, bac
     platform = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4)
     jobs = generate(300, seed=3, arrival_factor=0.5)
     env = SchedulingEnv(
-        platform, jobs, "job", "jobs", "bounded_slowdown",
-        commit=True, backfill=backfill, queue_size=300, batch_events=False,
-    )  # fmt: skip
+        platform,
+        jobs,
+        "job",
+        "jobs",
+        "bounded_slowdown",
+        commit=True,
+        backfill=backfill,
+        queue_size=300,
+        batch_events=False,
+    )
     score = job_order(order).score(jobs)
     env.reset(seed=0)
     over, total = False, 0.0
@@ -464,9 +471,11 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
     assert platform.n_gpus == 6
     rng = np.random.default_rng(0)
     jobs = hdsim.Workload.from_columns(
-        submission_time=np.arange(30) * 3, runtime=rng.integers(1, 40, 30),
-        requested_cores=rng.choice([2, 4, 8], 30), requested_gpus=rng.choice([0, 2, 4], 30),
-    )  # fmt: skip
+        submission_time=np.arange(30) * 3,
+        runtime=rng.integers(1, 40, 30),
+        requested_cores=rng.choice([2, 4, 8], 30),
+        requested_gpus=rng.choice([0, 2, 4], 30),
+    )
     for action in ACTIONS.bundled:
         for observation in OBSERVATIONS.bundled:
             env = SchedulingEnv(platform, jobs, action, observation, "energy_consumption", reward="integrated")

@@ -134,8 +134,12 @@ def test_a_seed_repeats_an_episode(action: str, observation: str) -> None:
 
     env = environment(action, observation, workload(1, 120), jobs=25, reward="integrated", contention="threshold")
     first, second = play(env, 4), play(env, None)
-    assert equal(play(environment(action, observation, workload(1, 120), jobs=25, reward="integrated",
-                                  contention="threshold"), 4), first)  # fmt: skip
+    assert equal(
+        play(
+            environment(action, observation, workload(1, 120), jobs=25, reward="integrated", contention="threshold"), 4
+        ),
+        first,
+    )
     assert equal(play(env, 4), first)
     assert equal(play(env, None), second)
     assert not equal(play(env, 5), first)
@@ -398,9 +402,16 @@ def test_the_queue_is_scaled_by_whole_traces_only_where_asked_for() -> None:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_gymnasium_makes_vectors(mode: str) -> None:
     vector = gymnasium.make_vec(
-        "hdsim/Scheduling-v0", num_envs=2, vectorization_mode=mode,
-        platform=PLATFORM, workload=workload(1, 60), jobs=10, action="job", observation="jobs", queue_size=8,
-    )  # fmt: skip
+        "hdsim/Scheduling-v0",
+        num_envs=2,
+        vectorization_mode=mode,
+        platform=PLATFORM,
+        workload=workload(1, 60),
+        jobs=10,
+        action="job",
+        observation="jobs",
+        queue_size=8,
+    )
     try:
         observed, info = vector.reset(seed=3)
         assert observed.shape == (2, 8, 8)
@@ -487,9 +498,13 @@ def test_every_objective_runs_with_every_action_it_is_for() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_environments_in_several_processes_are_those_in_one(workers: int, observation: str) -> None:
     settings = {
-        "platform": PLATFORM, "workload": workload(1, 60), "jobs": 8, "action": "job", "observation": observation,
+        "platform": PLATFORM,
+        "workload": workload(1, 60),
+        "jobs": 8,
+        "action": "job",
+        "observation": observation,
         "queue_size": 6,
-    }  # fmt: skip
+    }
     vector = gymnasium.make_vec(
         "hdsim/Scheduling-v0", num_envs=5, vectorization_mode="vector_entry_point", workers=workers, **settings
     )
@@ -528,9 +543,15 @@ def test_environments_in_several_processes_are_those_in_one(workers: int, observ
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_a_vector_returned_stays_as_it_was(workers: int) -> None:
     vector = gymnasium.make_vec(
-        "hdsim/Scheduling-v0", num_envs=3, vectorization_mode="vector_entry_point", workers=workers,
-        platform=PLATFORM, workload=workload(1, 60), jobs=8, objective="edp",
-    )  # fmt: skip
+        "hdsim/Scheduling-v0",
+        num_envs=3,
+        vectorization_mode="vector_entry_point",
+        workers=workers,
+        platform=PLATFORM,
+        workload=workload(1, 60),
+        jobs=8,
+        objective="edp",
+    )
     try:
         observed, info = vector.reset(seed=1)
         kept, copies = [], []
@@ -550,9 +571,14 @@ def test_what_a_vector_returned_stays_as_it_was(workers: int) -> None:
 
 def test_after_a_fault_a_vector_goes_on() -> None:
     vector = gymnasium.make_vec(
-        "hdsim/Scheduling-v0", num_envs=3, vectorization_mode="vector_entry_point", workers=3,
-        platform=PLATFORM, workload=workload(), objective="edp",
-    )  # fmt: skip
+        "hdsim/Scheduling-v0",
+        num_envs=3,
+        vectorization_mode="vector_entry_point",
+        workers=3,
+        platform=PLATFORM,
+        workload=workload(),
+        objective="edp",
+    )
     try:
         first, info = vector.reset(seed=0)
         actions = info["action_mask"].argmax(axis=1)
@@ -573,9 +599,14 @@ def test_after_a_fault_a_vector_goes_on() -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 def test_an_idle_vector_sleeps() -> None:
     vector = gymnasium.make_vec(
-        "hdsim/Scheduling-v0", num_envs=2, vectorization_mode="vector_entry_point", workers=2,
-        platform=PLATFORM, workload=workload(), objective="edp",
-    )  # fmt: skip
+        "hdsim/Scheduling-v0",
+        num_envs=2,
+        vectorization_mode="vector_entry_point",
+        workers=2,
+        platform=PLATFORM,
+        workload=workload(),
+        objective="edp",
+    )
     try:
         _, info = vector.reset(seed=0)
         vector.step(info["action_mask"].argmax(axis=1))
@@ -592,9 +623,14 @@ def test_an_idle_vector_sleeps() -> None:
 
 def test_the_death_of_a_process_is_told() -> None:
     vector = gymnasium.make_vec(
-        "hdsim/Scheduling-v0", num_envs=2, vectorization_mode="vector_entry_point", workers=2,
-        platform=PLATFORM, workload=workload(), objective="edp",
-    )  # fmt: skip
+        "hdsim/Scheduling-v0",
+        num_envs=2,
+        vectorization_mode="vector_entry_point",
+        workers=2,
+        platform=PLATFORM,
+        workload=workload(),
+        objective="edp",
+    )
     try:
         vector.reset(seed=0)
         vector._others[0]._process.kill()
@@ -620,9 +656,7 @@ def test_a_script_ends_without_closing_its_processes() -> None:
 
 
 def test_a_rejected_job_counts_neither_in_the_metric_nor_in_the_reward() -> None:
-    jobs = hdsim.Workload.from_columns(
-        submission_time=[0, 5, 6], runtime=[60, 30, 10], requested_cores=[10**6, 1, 1]
-    )  # fmt: skip
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 5, 6], runtime=[60, 30, 10], requested_cores=[10**6, 1, 1])
     for reward in ("sampled", "integrated"):
         player = Player(environment("job", "jobs", jobs, objective="bounded_slowdown", reward=reward))
         total = 0.0
@@ -756,9 +790,16 @@ def test_settings_may_be_numbers_of_numpy() -> None:
 )
 def test_a_copy_of_an_environment_has_the_same_future(action: str, observation: str, contention: str) -> None:
     env = SchedulingEnv(
-        PLATFORM, workload(), action, observation, jobs=20, objective="bounded_slowdown", contention=contention,
-        curriculum="growing", curriculum_episodes=3,
-    )  # fmt: skip
+        PLATFORM,
+        workload(),
+        action,
+        observation,
+        jobs=20,
+        objective="bounded_slowdown",
+        contention=contention,
+        curriculum="growing",
+        curriculum_episodes=3,
+    )
     fresh = copy.deepcopy(env)
     env.reset(seed=2)
     rng, over = np.random.default_rng(5), False

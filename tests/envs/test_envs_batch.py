@@ -43,9 +43,12 @@ def workload(seed: int, jobs: int = 40, cores: int = 8) -> hdsim.Workload:
 
 
 JOB: list[dict[str, Any]] = [
-    {}, {"void": True}, {"commit": True}, {"commit": True, "backfill": "easy"},
+    {},
+    {"void": True},
+    {"commit": True},
+    {"commit": True, "backfill": "easy"},
     {"commit": True, "backfill": "rlscheduler"},
-]  # fmt: skip
+]
 
 
 @st.composite
@@ -159,9 +162,17 @@ def test_waiting_times_in_rows_are_logarithms(waits: list[float]) -> None:
     count = len(waits)
     seen = np.empty((count, COLUMNS), np.float32)
     write_rows(
-        np.arange(count), np.zeros(count, bool), np.zeros(count * COLUMNS, np.float32), -np.array(waits), 0.0, 0.0, 0.5,
-        np.empty(count), np.empty(count, np.int64), seen.reshape(-1),
-    )  # fmt: skip
+        np.arange(count),
+        np.zeros(count, bool),
+        np.zeros(count * COLUMNS, np.float32),
+        -np.array(waits),
+        0.0,
+        0.0,
+        0.5,
+        np.empty(count),
+        np.empty(count, np.int64),
+        seen.reshape(-1),
+    )
     exact = np.minimum(np.log1p(waits) / np.log1p(7 * 86400.0), 1.0)
     assert seen[:, 0] == pytest.approx(exact, rel=1e-7, abs=1e-9)
 
@@ -224,9 +235,11 @@ def test_the_next_episode_may_begin_in_the_same_step(observation: str) -> None:
 )
 def test_other_environments_are_stepped_one_by_one(chosen: dict[str, Any]) -> None:
     vector = gymnasium.make_vec(
-        "hdsim/Scheduling-v0", num_envs=1, vectorization_mode="vector_entry_point",
+        "hdsim/Scheduling-v0",
+        num_envs=1,
+        vectorization_mode="vector_entry_point",
         **{"platform": SMALL, "workload": workload(1), **chosen},
-    )  # fmt: skip
+    )
     assert not isinstance(vector._share, Batch)
     vector.reset(seed=0)
 

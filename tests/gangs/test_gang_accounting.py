@@ -107,9 +107,19 @@ def hdsim(warm: Warm, folder: Path, *arguments: str) -> subprocess.CompletedProc
 def sweep(warm: Warm, tmp_path: Path) -> Path:
     """A run with predictions and one with perfect knowledge."""
     done = hdsim(
-        warm, tmp_path, "bsp", "run", "-m", *THREE, "controller=best", "controller.horizon=3", "supersteps=12",
-        "forecasts=generated,actual", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}",
-    )  # fmt: skip
+        warm,
+        tmp_path,
+        "bsp",
+        "run",
+        "-m",
+        *THREE,
+        "controller=best",
+        "controller.horizon=3",
+        "supersteps=12",
+        "forecasts=generated,actual",
+        "hydra.sweep.dir=sweep",
+        "hydra.sweep.subdir=${hydra.job.num}",
+    )
     assert done.returncode == 0, done.stderr
     return tmp_path / "sweep"
 

@@ -27,7 +27,7 @@ from hdsim.errors import ConfigError, WorkloadError
 from hdsim.gangs.controllers import Controller, DynamicMpc, GangState, StaticWindow
 from hdsim.gangs.jobs import beside, gang_jobs
 from hdsim.gangs.planner import Budget, GreedyPlanner
-from hdsim.gangs.profile import Profile
+from hdsim.gangs.profile import DurationProfile
 from hdsim.gangs.simulation import Gang
 from hdsim.gangs.workloads import Workloads
 from hdsim.workload.model import Workload
@@ -55,7 +55,11 @@ def machine(cores: int) -> hdsim.Platform:
 
 
 def make_gang(
-    profile: Profile, controller: Controller, sizes: NDArray[np.float64], penalty: float = 5.0, total: int = 8000
+    profile: DurationProfile,
+    controller: Controller,
+    sizes: NDArray[np.float64],
+    penalty: float = 5.0,
+    total: int = 8000,
 ) -> Gang:
     predictions = np.repeat(sizes[:, None], 20, axis=1)
     planner = GreedyPlanner(profile, Budget(total=total), predictions)
@@ -100,10 +104,15 @@ def test_gangs_and_other_jobs_on_a_machine_are_as_in_a_plain_loop(
         least = [gang.budget.start] * len(gang.tasks)
         jobs.append(
             GangJob(
-                submitted, least, gang.budget.total, gang.supersteps, gang.penalty, gang.controller.choose,
+                submitted,
+                least,
+                gang.budget.total,
+                gang.supersteps,
+                gang.penalty,
+                gang.controller.choose,
                 duration_of(gang),
             )
-        )  # fmt: skip
+        )
     result = hdsim.simulate(machine(cores), workload, "fcfs", check=True)
     simulate_slowly(jobs, 1000 * cores)
     assert result.starting_time == pytest.approx([job.begin for job in jobs], rel=1e-9, abs=1e-9)
@@ -136,12 +145,12 @@ def add_up(result: Any, cores: int) -> None:
 
 
 @pytest.fixture
-def profile() -> Profile:
+def profile() -> DurationProfile:
     return noisy(np.random.default_rng(3), 3)
 
 
 @pytest.mark.parametrize("controller", [StaticWindow(2), DynamicMpc(3)], ids=["static_window", "dynamic_mpc"])
-def test_a_gang_beside_idle_cpu_runs_as_alone(profile: Profile, controller: Controller) -> None:
+def test_a_gang_beside_idle_cpu_runs_as_alone(profile: DurationProfile, controller: Controller) -> None:
     sizes = np.random.default_rng(4).uniform(10.0, 50.0, (12, 3))
     gang = make_gang(profile, controller, sizes, penalty=15.0)
     beside_gang = Workload.from_columns(submission_time=[0, 5, 100], runtime=[90, 9, 900], requested_cores=[2, 4, 4])
@@ -154,7 +163,7 @@ def test_a_gang_beside_idle_cpu_runs_as_alone(profile: Profile, controller: Cont
     assert result.finish_time[0] == pytest.approx(alone.metrics["total"], rel=1e-12)
 
 
-def test_a_gang_grows_when_a_job_ends_and_what_it_gives_back_starts_the_next(profile: Profile) -> None:
+def test_a_gang_grows_when_a_job_ends_and_what_it_gives_back_starts_the_next(profile: DurationProfile) -> None:
     class Once(Controller):
         """All it can get, and half of that for the last superstep."""
 
@@ -171,7 +180,7 @@ def test_a_gang_grows_when_a_job_ends_and_what_it_gives_back_starts_the_next(pro
     assert begins[1] < 300.0 < begins[2] and result.starting_time[2] == begins[2]
 
 
-def test_a_killed_gang_has_the_supersteps_that_ended(profile: Profile) -> None:
+def test_a_killed_gang_has_the_supersteps_that_ended(profile: DurationProfile) -> None:
     class Killer(hdsim.Agent):
         def decide(self, cluster: Any) -> None:
             for job in list(cluster.queue):
@@ -192,7 +201,7 @@ def test_a_killed_gang_has_the_supersteps_that_ended(profile: Profile) -> None:
     assert progress.steps == (ends <= 150.0).sum() and 0 < progress.share < 1
 
 
-def test_what_gangs_cannot_have_is_refused_by_name(profile: Profile, tmp_path: Path) -> None:
+def test_what_gangs_cannot_have_is_refused_by_name(profile: DurationProfile, tmp_path: Path) -> None:
     workload = gang_jobs([make_gang(profile, StaticWindow(1), np.full((3, 3), 40.0))])
     with pytest.raises(ConfigError, match="expected quantities with gangs, whose tasks hold parts of cores, got cores"):
         hdsim.simulate(hdsim.Platform.homogeneous(1, 8), workload)
@@ -215,7 +224,7 @@ def test_what_gangs_cannot_have_is_refused_by_name(profile: Profile, tmp_path: P
         simulation.env.add(workload)
 
 
-def test_gangs_that_arrive_during_a_simulation_run(profile: Profile) -> None:
+def test_gangs_that_arrive_during_a_simulation_run(profile: DurationProfile) -> None:
     gang = gang_jobs([make_gang(profile, StaticWindow(1), np.full((3, 3), 40.0))])
     simulation = hdsim.Simulation(machine(8), gang, open_ended=True)
     simulation.run_until(10.0)
@@ -231,9 +240,13 @@ def bsp(warm: Warm, folder: Path, *arguments: str) -> subprocess.CompletedProces
 
 def test_runs_of_several_gangs_are_repeatable_and_compared_by_controller(warm: Warm, tmp_path: Path) -> None:
     arguments = (
-        "gangs=3", "interarrival=100", "supersteps=8", "workload=lublin",
-        "workload.generate.jobs=200", "workload.generate.processors=16",
-    )  # fmt: skip
+        "gangs=3",
+        "interarrival=100",
+        "supersteps=8",
+        "workload=lublin",
+        "workload.generate.jobs=200",
+        "workload.generate.processors=16",
+    )
     sweep = ("share", "-m", *arguments, "controller=static,static_window", "seed=1,2", "hydra.sweep.dir=one")
     again = ("share", *arguments, "controller=static", "seed=1", "hydra.run.dir=two")
     for command in (sweep, again):

@@ -229,10 +229,21 @@ def test_the_command_repeats_itself_and_gangs_read_its_files(warm: Warm, tmp_pat
     assert "trees" in done.stdout and "ridge" in done.stdout and f"{metrics['coverage']:.1%}" in done.stdout
     for forecasts in ("one", "one/ridge"):
         ran = subprocess.run(
-            [*warm.command("hdsim"), "bsp", "run", "actual=one", f"forecasts={forecasts}", "scaling=none",
-             "supersteps=10", "controller=static_window", "hydra.run.dir=gang"],
-            cwd=tmp_path, capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                *warm.command("hdsim"),
+                "bsp",
+                "run",
+                "actual=one",
+                f"forecasts={forecasts}",
+                "scaling=none",
+                "supersteps=10",
+                "controller=static_window",
+                "hydra.run.dir=gang",
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
         assert ran.returncode == 0, ran.stderr
 
 

@@ -115,10 +115,20 @@ def contrived(tmp_path: Path) -> list[str]:
         rows = (",".join(str((t + c + shift) // 10 % 2) for c in range(8)) for t in range(200))
         (tmp_path / "series" / f"{name}_actual.csv").write_text("\n".join(rows) + "\n")
     return [
-        f"actual={tmp_path / 'series'}", "forecasts=actual", "~tasks", "+tasks={cap: x, zero: y}", "shares.total=6000",
-        "penalty=60", "supersteps=60", "env.supersteps=40", "env.actions=3", "env.columns=3", "train.validation=1",
-        "train.baselines=[static_window]", "train.tensorboard=false",
-    ]  # fmt: skip
+        f"actual={tmp_path / 'series'}",
+        "forecasts=actual",
+        "~tasks",
+        "+tasks={cap: x, zero: y}",
+        "shares.total=6000",
+        "penalty=60",
+        "supersteps=60",
+        "env.supersteps=40",
+        "env.actions=3",
+        "env.columns=3",
+        "train.validation=1",
+        "train.baselines=[static_window]",
+        "train.tensorboard=false",
+    ]
 
 
 def setup_of(*overrides: str) -> GangTask:

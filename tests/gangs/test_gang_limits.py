@@ -49,8 +49,9 @@ def gone(pid: int) -> bool:
 def test_a_quota_holds_a_tree_of_processes_and_changes_in_place(quotas: CpuLimits) -> None:
     with quotas:
         quotas.change({"tree": 100, "other": 100})
-        process = quotas.start("tree", ["sh", "-c", "(while :; do :; done) & echo $!; while :; do :; done"],
-                               stdout=subprocess.PIPE)  # fmt: skip
+        process = quotas.start(
+            "tree", ["sh", "-c", "(while :; do :; done) & echo $!; while :; do :; done"], stdout=subprocess.PIPE
+        )
         child = int(process.stdout.readline())
         # Whatever else runs: no more than the quota, and with a larger one more.
         low = share_of(process.pid) + share_of(child)

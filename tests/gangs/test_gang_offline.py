@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from hdsim.gangs.bound import lower_bound
-from hdsim.gangs.offline import OneTime, Segments, shortest
+from hdsim.gangs.offline import OneTime, PlannedSegments, shortest
 from hdsim.gangs.planner import Budget, ExactPlanner, GreedyPlanner
-from hdsim.gangs.profile import Profile
+from hdsim.gangs.profile import DurationProfile
 from hdsim.gangs.workloads import Workloads
 
 
-def certain(profile: Profile, sizes: np.ndarray, *, exact: bool, budget: Budget | None = None) -> float:
+def certain(profile: DurationProfile, sizes: np.ndarray, *, exact: bool, budget: Budget | None = None) -> float:
     """Total of the one-time plan."""
     ahead = np.repeat(sizes[:, None], 20, axis=1)  # predictions beyond the row itself are not read
     kind = ExactPlanner if exact else GreedyPlanner
@@ -48,7 +48,7 @@ def test_the_greedy_plan_agrees_with_the_plain_loops(rng: np.random.Generator, t
     assert certain(profile, sizes, exact=False) == pytest.approx(total, rel=1e-9)
 
 
-def optimum(profile: Profile, sizes: np.ndarray, budget: Budget) -> float:
+def optimum(profile: DurationProfile, sizes: np.ndarray, budget: Budget) -> float:
     """Smallest total of two tasks, over all whole shares and all divisions into segments."""
     first = np.arange(budget.start, budget.total - budget.start + 1, dtype=float)
     durations = profile.table(sizes, first)
@@ -68,12 +68,12 @@ def test_plan_and_bound_enclose_the_optimum_of_two_tasks(
     rng: np.random.Generator, supersteps: int, scale: float
 ) -> None:
     smooth = noisy(rng, 2)
-    profile = Profile(smooth.tasks, smooth.sizes, smooth.shares, smooth.durations * scale)
+    profile = DurationProfile(smooth.tasks, smooth.sizes, smooth.shares, smooth.durations * scale)
     budget, sizes = Budget(total=6000), rng.uniform(10.0, 50.0, (supersteps, 2))
     # All shares are used in the brute force; with a profile that is not monotone fewer may be better.
-    monotone = Profile(profile.tasks, profile.sizes, profile.shares, decreasing(profile))
+    monotone = DurationProfile(profile.tasks, profile.sizes, profile.shares, decreasing(profile))
     best = optimum(monotone, sizes, budget)
-    segments = Segments(monotone, budget, sizes)
+    segments = PlannedSegments(monotone, budget, sizes)
     bound = lower_bound(segments, PENALTY)
     plan = shortest(segments.costs, PENALTY)[0][0]
     assert bound <= best * (1 + 1e-9)
@@ -82,7 +82,7 @@ def test_plan_and_bound_enclose_the_optimum_of_two_tasks(
     assert certain(monotone, sizes, exact=True, budget=budget) >= bound
 
 
-def decreasing(profile: Profile) -> np.ndarray:
+def decreasing(profile: DurationProfile) -> np.ndarray:
     """Durations that shrink with the shares between the measured ones as well."""
     work = profile.durations[:, :, :1] * profile.shares[0]
     return work / profile.shares * np.linspace(1.0, 1.2, len(profile.shares))
@@ -93,7 +93,7 @@ def decreasing(profile: Profile) -> np.ndarray:
 def test_no_plan_falls_below_the_bound(rng: np.random.Generator, tasks: int, supersteps: int) -> None:
     profile, sizes = noisy(rng, tasks), rng.uniform(10.0, 50.0, (supersteps, tasks))
     budget = Budget(total=3000 * tasks)
-    segments = Segments(profile, budget, sizes)
+    segments = PlannedSegments(profile, budget, sizes)
     bound = lower_bound(segments, PENALTY)
     for _ in range(200):
         total, shares = -PENALTY, np.zeros(tasks)
@@ -107,22 +107,22 @@ def test_no_plan_falls_below_the_bound(rng: np.random.Generator, tasks: int, sup
     assert certain(profile, sizes, exact=True, budget=budget) >= bound
 
 
-def test_the_plan_of_the_published_workloads(profile: Profile, perfect: Workloads) -> None:
+def test_the_plan_of_the_published_workloads(profile: DurationProfile, perfect: Workloads) -> None:
     assert run(profile, perfect, OneTime(), kind=ExactPlanner).metrics["total"] <= 44_100
 
 
 @pytest.mark.parametrize("supersteps", [40, pytest.param(400, marks=pytest.mark.nightly)])
 def test_the_bound_of_the_published_workloads_is_within_half_a_percent(
-    profile: Profile, perfect: Workloads, supersteps: int
+    profile: DurationProfile, perfect: Workloads, supersteps: int
 ) -> None:
     controller = OneTime()
-    controller.segments = Segments(profile, Budget(), perfect.actual[:supersteps])
+    controller.segments = PlannedSegments(profile, Budget(), perfect.actual[:supersteps])
     bound = lower_bound(controller.segments, PENALTY)
     found = run(profile, perfect, controller, supersteps=supersteps, kind=ExactPlanner)
     assert bound <= found.metrics["total"] <= bound * 1.005
 
 
-def test_uncertain_predictions_are_planned_as_far_as_they_reach(profile: Profile, forecast: Workloads) -> None:
+def test_uncertain_predictions_are_planned_as_far_as_they_reach(profile: DurationProfile, forecast: Workloads) -> None:
     found = run(profile, forecast, OneTime(), start=30, supersteps=50)
     assert found.replanned[:20].sum() > 1 and not found.replanned[20:].any()
 

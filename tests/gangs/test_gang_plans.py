@@ -14,23 +14,23 @@ from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import csr_array
 from tiers import examples
 
-from hdsim.gangs.minimize import SPACING, Table, Windows, equalize
+from hdsim.gangs.minimize import SPACING, DurationTable, Windows, equalize
 from hdsim.gangs.planner import Budget, ExactPlanner, GreedyPlanner, in_millicores
-from hdsim.gangs.profile import Profile
+from hdsim.gangs.profile import DurationProfile
 from hdsim.gangs.stochastic import Correction, StochasticMpc
 from hdsim.gangs.workloads import Workloads
 
 LOW = 100.0
 
 
-def random_table(rng: np.random.Generator, tasks: int, supersteps: int, levels: int, noise: float) -> Table:
+def random_table(rng: np.random.Generator, tasks: int, supersteps: int, levels: int, noise: float) -> DurationTable:
     """Durations that shrink with the shares, but for noise."""
     shares = LOW + SPACING * np.arange(levels)
     work = rng.uniform(500.0, 5000.0, (tasks, supersteps, 1))
-    return Table(shares, work / shares * rng.uniform(1.0 - noise, 1.0 + noise, (tasks, supersteps, levels)))
+    return DurationTable(shares, work / shares * rng.uniform(1.0 - noise, 1.0 + noise, (tasks, supersteps, levels)))
 
 
-def together(table: Table, width: int, total: float) -> Windows:
+def together(table: DurationTable, width: int, total: float) -> Windows:
     """One window of all supersteps of a table."""
     rows = np.tile(np.arange(width), (len(table.values), 1))
     return Windows(table, rows, np.array([width]), np.ones(width), total)
@@ -65,7 +65,7 @@ def brute(curves: np.ndarray, spare: int) -> float:
     return float(reach[-1])
 
 
-def program(table: Table, total: float) -> tuple[np.ndarray, csr_array, np.ndarray, np.ndarray]:
+def program(table: DurationTable, total: float) -> tuple[np.ndarray, csr_array, np.ndarray, np.ndarray]:
     """Minimize sum_i M_i with M_i >= sum_l z_jl d_jil, sum_l z_jl = 1, sum_jl z_jl share_l <= total.
 
     Returns the costs, the rows and their lower and upper limits.
@@ -104,11 +104,11 @@ def test_windows_are_close_to_the_optimum_of_highs(rng: np.random.Generator, tas
 
 @pytest.mark.parametrize(("row", "width"), [(0, 2), (260, 3)])
 def test_windows_of_the_measured_profile_are_close_to_the_optimum_of_highs(
-    row: int, width: int, profile: Profile, forecast: Workloads
+    row: int, width: int, profile: DurationProfile, forecast: Workloads
 ) -> None:
     sizes, levels = forecast.actual[row : row + width], np.arange(1000.0, 8501.0, 100.0)
     plan = ExactPlanner(profile, Budget(), sizes[None]).allocate(sizes, np.array([0]), np.array([width]))
-    costs, rows, low, high = program(Table(levels, profile.table(sizes, levels)), 24000.0)
+    costs, rows, low, high = program(DurationTable(levels, profile.table(sizes, levels)), 24000.0)
     whole = np.r_[np.ones(len(costs) - width), np.zeros(width)]
     best = milp(costs, constraints=LinearConstraint(rows, low, high), integrality=whole, options={"mip_rel_gap": 2e-3})
     executed = profile.at(sizes, plan.shares[0]).max(axis=1).sum()
@@ -140,27 +140,27 @@ def test_rounding_keeps_the_sum() -> None:
 
 
 def total(
-    profile: Profile, workloads: Workloads, controller: StochasticMpc, supersteps: int = 400, seed: int = 1
+    profile: DurationProfile, workloads: Workloads, controller: StochasticMpc, supersteps: int = 400, seed: int = 1
 ) -> float:
     return run(profile, workloads, controller, supersteps=supersteps, seed=seed).metrics["total"]
 
 
 @pytest.mark.parametrize("seeds", [[1], pytest.param([1, 2, 3, 4, 5], marks=pytest.mark.nightly)])
-def test_published_forecasts_are_beaten(profile: Profile, forecast: Workloads, seeds: list[int]) -> None:
+def test_published_forecasts_are_beaten(profile: DurationProfile, forecast: Workloads, seeds: list[int]) -> None:
     """The best published total is 49,158 s; the settings were chosen on later rows."""
     assert np.mean([total(profile, forecast, StochasticMpc(), seed=seed) for seed in seeds]) <= 48_900
 
 
-def test_perfect_knowledge_online(profile: Profile, shared_data: Path) -> None:
+def test_perfect_knowledge_online(profile: DurationProfile, shared_data: Path) -> None:
     assert total(profile, measured_workloads(shared_data, "actual"), StochasticMpc(horizon=10)) <= 44_500
 
 
-def test_one_seed_gives_one_run(profile: Profile, forecast: Workloads) -> None:
+def test_one_seed_gives_one_run(profile: DurationProfile, forecast: Workloads) -> None:
     one, two, other = (total(profile, forecast, StochasticMpc(), supersteps=40, seed=seed) for seed in (3, 3, 4))
     assert one == two != other
 
 
-def test_a_plan_does_not_depend_on_what_comes_later(profile: Profile, forecast: Workloads) -> None:
+def test_a_plan_does_not_depend_on_what_comes_later(profile: DurationProfile, forecast: Workloads) -> None:
     changed = Workloads(forecast.actual.copy(), forecast.predictions.copy())
     changed.actual[40:] = 30.0
     changed.predictions[40:] = 30.0

@@ -22,7 +22,7 @@ from hdsim.errors import ConfigError
 from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.server import Server
-from hdsim.gangs.real.session import Session
+from hdsim.gangs.real.session import KazooSession
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("bsearch", "cap", "vecmath")
@@ -38,9 +38,15 @@ def profile(tmp_path_factory: pytest.TempPathFactory, warm_replays: Warm) -> Pat
     """A profile of this machine as it is now."""
     folder = tmp_path_factory.mktemp("profile")
     arguments = [
-        "bsp", "profile", f"tasks=[{','.join(TASKS)}]", "sizes=[10,23,37,50]", "shares=[250,350,450,600]", "tries=1",
-        SCALE, "hydra.run.dir=run",
-    ]  # fmt: skip
+        "bsp",
+        "profile",
+        f"tasks=[{','.join(TASKS)}]",
+        "sizes=[10,23,37,50]",
+        "shares=[250,350,450,600]",
+        "tries=1",
+        SCALE,
+        "hydra.run.dir=run",
+    ]
     subprocess.run([*warm_replays.command("hdsim"), *arguments], cwd=folder, check=True, capture_output=True)
     return folder / "run" / "profile.csv"
 
@@ -49,10 +55,22 @@ def arguments(profile: Path, *overrides: str) -> list[str]:
     """A run whose tasks get 1.2 cores together, so that other load of two cores does not take their shares away."""
     series = "{bsearch: nyc_taxi_1, cap: nyc_taxi_2, vecmath: nyc_taxi_3}"
     return [
-        "bsp", "run", "runner=processes", f"profile={profile}", "~tasks", f"+tasks={series}", SCALE,
-        "shares.start=250", "shares.increment=50", "shares.total=1200", "supersteps=20", "penalty=0.05",
-        "forecasts=actual", "hydra.run.dir=run", *overrides,
-    ]  # fmt: skip
+        "bsp",
+        "run",
+        "runner=processes",
+        f"profile={profile}",
+        "~tasks",
+        f"+tasks={series}",
+        SCALE,
+        "shares.start=250",
+        "shares.increment=50",
+        "shares.total=1200",
+        "supersteps=20",
+        "penalty=0.05",
+        "forecasts=actual",
+        "hydra.run.dir=run",
+        *overrides,
+    ]
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -129,9 +147,12 @@ class Started:
         self.run = folder / "run"
         self._errors = (folder / "errors").open("w+")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "hdsim", *command], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.DEVNULL, stderr=self._errors,
-        )  # fmt: skip
+            [sys.executable, "-m", "hdsim", *command],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+        )
 
     def told(self) -> str:
         self._errors.seek(0)
@@ -215,7 +236,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.ci
 def test_a_member_of_an_earlier_attempt_cannot_enter(address: str) -> None:
-    with Session(address, timeout=5, patience=30) as session:
+    with KazooSession(address, timeout=5, patience=30) as session:
         first, second = (DoubleBarrier(session, f"/late/0-{n}", ["a", "b"], lambda: None) for n in (1, 2))
         first.open()
         with pytest.raises(TimeoutError) as missing:
@@ -232,10 +253,10 @@ def test_a_member_of_an_earlier_attempt_cannot_enter(address: str) -> None:
 
 @pytest.mark.ci
 def test_a_member_that_dies_has_not_left(address: str) -> None:
-    with Session(address, timeout=5, patience=30) as session:
+    with KazooSession(address, timeout=5, patience=30) as session:
         barrier = DoubleBarrier(session, "/dead/0-1", ["a", "b"], lambda: None)
         barrier.open()
-        with Session(address, timeout=5, patience=30) as other:
+        with KazooSession(address, timeout=5, patience=30) as other:
             DoubleBarrier(other, "/dead/0-1", ["b"], lambda: None).enter("b", 30)
             barrier.enter("a", 30)
         barrier.leave("a", b"done")
@@ -246,7 +267,7 @@ def test_a_member_that_dies_has_not_left(address: str) -> None:
 
 
 def test_a_queue_keeps_the_order_of_its_messages(address: str) -> None:
-    with Session(address, timeout=5, patience=30) as session:
+    with KazooSession(address, timeout=5, patience=30) as session:
         session.create("/queue", makepath=True)
         queue = Queue(session, "/queue")
         for message in (b"1", b"2", b"3"):

@@ -26,7 +26,7 @@ from hdsim.gangs.controllers import (
     make_controller,
 )
 from hdsim.gangs.planner import Budget, GreedyPlanner
-from hdsim.gangs.profile import Profile, read_profile, write_profile
+from hdsim.gangs.profile import DurationProfile, read_profile, write_profile
 from hdsim.gangs.simulation import GangRun
 from hdsim.gangs.workloads import Workloads, read_workloads, scaled
 from hdsim.util.resources import resolve
@@ -44,7 +44,9 @@ def named(strategy: str) -> Controller:
     return {"EXPPO": Static(), "Dynamic MPC": DynamicMpc()}[strategy]
 
 
-def test_the_published_table_is_reproduced_row_by_row(data: Path, profile: Profile, forecast: Workloads) -> None:
+def test_the_published_table_is_reproduced_row_by_row(
+    data: Path, profile: DurationProfile, forecast: Workloads
+) -> None:
     with (data / "published_forecast_400.csv").open() as file:
         _, *rows = csv.reader(file, skipinitialspace=True)
     assert len(rows) == 11
@@ -78,7 +80,12 @@ def agree(found: GangRun, expected: tuple[float, int]) -> None:
 @pytest.mark.parametrize("kind", ["actual", "forecasts"])
 @pytest.mark.parametrize("width", [1, 2, 5, 9])
 def test_static_windows_agree_with_the_plain_loops(
-    kind: str, width: int, references: dict[str, Reference], profile: Profile, forecast: Workloads, perfect: Workloads
+    kind: str,
+    width: int,
+    references: dict[str, Reference],
+    profile: DurationProfile,
+    forecast: Workloads,
+    perfect: Workloads,
 ) -> None:
     workloads = forecast if kind == "forecasts" else perfect
     agree(run(profile, workloads, StaticWindow(width), supersteps=40), references[kind].static_window(width, 40))
@@ -86,7 +93,7 @@ def test_static_windows_agree_with_the_plain_loops(
 
 @pytest.mark.parametrize("kind", ["actual", "forecasts"])
 def test_dynamic_controllers_agree_with_the_plain_loops(
-    kind: str, references: dict[str, Reference], profile: Profile, forecast: Workloads, perfect: Workloads
+    kind: str, references: dict[str, Reference], profile: DurationProfile, forecast: Workloads, perfect: Workloads
 ) -> None:
     workloads, reference = forecast if kind == "forecasts" else perfect, references[kind]
     agree(run(profile, workloads, DynamicMpc(3), supersteps=12), reference.dynamic_mpc(3, 12))
@@ -145,7 +152,7 @@ def test_of_equal_tasks_the_first_is_the_slowest() -> None:
     assert greedy.allocate(table, np.array([0]), np.array([2]), 4, 0.95).tolist() == [[2, 1, 1]]
 
 
-def test_plans_do_not_depend_on_the_rows_planned_in_advance(profile: Profile, forecast: Workloads) -> None:
+def test_plans_do_not_depend_on_the_rows_planned_in_advance(profile: DurationProfile, forecast: Workloads) -> None:
     spans = ((0, 1), (0, 3), (2, 2))
     long = GreedyPlanner(profile, Budget(), forecast.predictions[:60])
     for row in (0, 1, 2, 30, 31, 5, 59):
@@ -154,7 +161,7 @@ def test_plans_do_not_depend_on_the_rows_planned_in_advance(profile: Profile, fo
         assert (long.plans(row, spans).durations == alone.durations).all()
 
 
-def test_a_run_from_a_later_row_executes_the_rows_from_there(profile: Profile, forecast: Workloads) -> None:
+def test_a_run_from_a_later_row_executes_the_rows_from_there(profile: DurationProfile, forecast: Workloads) -> None:
     later = Workloads(forecast.actual[300:], forecast.predictions[300:])
     whole, part = run(profile, forecast, DynamicMpc(3), 300, 30), run(profile, later, DynamicMpc(3), 0, 30)
     assert (whole.shares == part.shares).all() and whole.metrics == part.metrics
@@ -177,13 +184,15 @@ class Fixed(Controller):
         (np.full(8, 1000.5), "whole millicores"),
     ],
 )
-def test_impossible_shares_are_refused(profile: Profile, forecast: Workloads, shares: np.ndarray, message: str) -> None:
+def test_impossible_shares_are_refused(
+    profile: DurationProfile, forecast: Workloads, shares: np.ndarray, message: str
+) -> None:
     with pytest.raises(DecisionError, match="superstep 0: ") as caught:
         run(profile, forecast, Fixed(shares))
     assert message in str(caught.value)
 
 
-def test_the_metrics_add_up(profile: Profile, forecast: Workloads) -> None:
+def test_the_metrics_add_up(profile: DurationProfile, forecast: Workloads) -> None:
     found = run(profile, forecast, StaticWindow(4), supersteps=10)
     assert found.replanned.tolist() == [True, False, False, False] * 2 + [True, False]
     slowest = [max(profile.at(found.sizes[n : n + 1], found.shares[n])[0]) for n in range(10)]
@@ -194,13 +203,13 @@ def test_the_metrics_add_up(profile: Profile, forecast: Workloads) -> None:
     }
 
 
-def test_a_profile_survives_writing(profile: Profile, tmp_path: Path) -> None:
+def test_a_profile_survives_writing(profile: DurationProfile, tmp_path: Path) -> None:
     write_profile(tmp_path / "profile.csv", profile)
     again = read_profile(tmp_path / "profile.csv")
     assert again.tasks == profile.tasks and (again.durations == profile.durations).all()
 
 
-def test_durations_interpolate_the_profile_and_are_constant_outside(profile: Profile) -> None:
+def test_durations_interpolate_the_profile_and_are_constant_outside(profile: DurationProfile) -> None:
     sizes = np.repeat(profile.sizes[:, None], 8, axis=1)
     table = profile.table(sizes, profile.shares)
     assert table == pytest.approx(profile.durations, rel=1e-12)
@@ -291,7 +300,7 @@ def test_generated_forecasts_know_nothing_of_the_future() -> None:
     assert (forecast_table(values)[row + 1] != forecast_table(changed)[row + 1]).any()
 
 
-def test_a_controller_from_a_file(profile: Profile, forecast: Workloads, tmp_path: Path) -> None:
+def test_a_controller_from_a_file(profile: DurationProfile, forecast: Workloads, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import numpy as np\n"
         "from hdsim.gangs.controllers import Controller\n"
@@ -310,6 +319,6 @@ def test_an_unknown_controller_is_refused() -> None:
         make_controller("nope")
 
 
-def test_a_horizon_beyond_the_predictions_is_refused(profile: Profile, forecast: Workloads) -> None:
+def test_a_horizon_beyond_the_predictions_is_refused(profile: DurationProfile, forecast: Workloads) -> None:
     with pytest.raises(ConfigError, match=r"controller.horizon: expected at most 20, .* got 21"):
         run(profile, forecast, DynamicMpc(21))

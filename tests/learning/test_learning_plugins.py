@@ -24,10 +24,18 @@ pytestmark = pytest.mark.requires("torch")
 
 #: A training of one step, and its evaluation.
 SHORT = (
-    "platform=teaching", "workload.path=even_1000", "env.jobs=20", "env.pairs=[first-low_power,first-high_gflops]",
-    "agent=reinforce", "agent.num_envs=2", "train.steps=1", "train.validation=0", "train.test=1",
-    "train.baselines=[fcfs]", "train.tensorboard=false",
-)  # fmt: skip
+    "platform=teaching",
+    "workload.path=even_1000",
+    "env.jobs=20",
+    "env.pairs=[first-low_power,first-high_gflops]",
+    "agent=reinforce",
+    "agent.num_envs=2",
+    "train.steps=1",
+    "train.validation=0",
+    "train.test=1",
+    "train.baselines=[fcfs]",
+    "train.tensorboard=false",
+)
 
 
 @pytest.fixture
@@ -140,17 +148,28 @@ def test_an_installed_package_brings_an_agent_that_learns(tmp_path: Path, root: 
 
     def command(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "hdsim", *arguments], cwd=tmp_path, capture_output=True, text=True,
+            [sys.executable, "-m", "hdsim", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
             env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{tmp_path}"},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     common = ("platform=teaching", "workload.path=even_1000", "agent=bandit")
     command(
-        "train", *common, "+agent.step_size=0.3", "env.pairs=[first-low_power,first-high_gflops]", "env.jobs=20",
-        "train.steps=300", "train.validation=0", "train.test=1", "train.tensorboard=false", "hydra.run.dir=out",
-    )  # fmt: skip
+        "train",
+        *common,
+        "+agent.step_size=0.3",
+        "env.pairs=[first-low_power,first-high_gflops]",
+        "env.jobs=20",
+        "train.steps=300",
+        "train.validation=0",
+        "train.test=1",
+        "train.tensorboard=false",
+        "hydra.run.dir=out",
+    )
     checkpoint = "out/checkpoints/final.safetensors"
     replayed = command("run", *common, f"+agent.checkpoint={checkpoint}", "workload.jobs=50", "hydra.run.dir=replay")
     assert "makespan" in replayed

@@ -22,11 +22,22 @@ from hdsim.errors import BackendError, ConfigError
 pytestmark = [pytest.mark.requires("torch", "ray"), pytest.mark.xdist_group("ray")]
 
 SMALL = (
-    "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
-    "env.objective=makespan", "env.jobs=20", "env.pairs=[first-low_power,shortest-high_gflops,smallest-random]",
-    "train.steps=360", "train.log_every=120", "train.evaluate_every=180", "train.checkpoint_every=120",
-    "train.validation=1", "train.test=1", "train.baselines=[fcfs]", "train.tensorboard=false",
-)  # fmt: skip
+    "platform=teaching",
+    "workload.path=even_1000",
+    "workload.jobs=300",
+    "workload.memory_bandwidth=none",
+    "env.objective=makespan",
+    "env.jobs=20",
+    "env.pairs=[first-low_power,shortest-high_gflops,smallest-random]",
+    "train.steps=360",
+    "train.log_every=120",
+    "train.evaluate_every=180",
+    "train.checkpoint_every=120",
+    "train.validation=1",
+    "train.test=1",
+    "train.baselines=[fcfs]",
+    "train.tensorboard=false",
+)
 PPO = (*SMALL, "agent.num_envs=5", "agent.num_steps=24")
 LEFT = ("checkpoints/final.safetensors", "checkpoints/best.safetensors", "actions.csv", "evaluation.csv")
 
@@ -81,10 +92,22 @@ def test_the_number_of_workers_does_not_change_a_byte(
 def test_observations_of_several_arrays_and_environments_without_kernels(nodes: Nodes, tmp_path: Path) -> None:
     # A replay buffer, and observations of nodes, which no compiled kernel steps.
     options = (
-        "experiment=spread_or_pack", "agent=gnn_dqn", "env.observation=graph", "~env.scale", "env.jobs=20",
-        "agent.num_envs=3", "agent.buffer_size=60", "agent.batch_size=8", "agent.hidden=[8]", "train.steps=90",
-        "train.evaluate_every=90", "train.validation=1", "train.test=1", "train.baselines=[fcfs]", SMALL[-1],
-    )  # fmt: skip
+        "experiment=spread_or_pack",
+        "agent=gnn_dqn",
+        "env.observation=graph",
+        "~env.scale",
+        "env.jobs=20",
+        "agent.num_envs=3",
+        "agent.buffer_size=60",
+        "agent.batch_size=8",
+        "agent.hidden=[8]",
+        "train.steps=90",
+        "train.evaluate_every=90",
+        "train.validation=1",
+        "train.test=1",
+        "train.baselines=[fcfs]",
+        SMALL[-1],
+    )
     for name, place in (("alone", ()), ("ray", on(nodes, 2))):
         train(tmp_path / name, *options, *place)
     assert left(tmp_path / "ray") == left(tmp_path / "alone")
@@ -151,13 +174,13 @@ def test_workers_that_are_lost_again_and_again_are_one_error(nodes: Nodes, monke
 
     vector = make_setup(*PPO, *on(nodes, 1)).vector()
     vector.reset(seed=1)
-    start = distributed._Worker._start
+    start = distributed._RayActor._start
 
     def start_and_end(self: Any) -> None:
         start(self)
         self.close()
 
-    monkeypatch.setattr(distributed._Worker, "_start", start_and_end)
+    monkeypatch.setattr(distributed._RayActor, "_start", start_and_end)
     monkeypatch.setattr(distributed, "_LOSSES", 3)
     vector._workers[0].close()  # type: ignore[attr-defined]
     with pytest.raises(BackendError, match=r"environments 0 to 4 was lost in an action .*; 3 actors were lost in turn"):

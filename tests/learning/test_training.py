@@ -28,11 +28,21 @@ pytestmark = pytest.mark.requires("torch")
 AGENTS = ("actor_critic", "dqn", "evolution", "matching", "ppo", "reinforce")
 #: A training of a second or two.
 SMALL = (
-    "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
-    "env.objective=makespan", "env.jobs=20", "env.pairs=[first-low_power,shortest-high_gflops,smallest-random]",
-    "train.steps=600", "train.log_every=200", "train.evaluate_every=300", "train.checkpoint_every=200",
-    "train.validation=1", "train.test=2", "train.baselines=[fcfs,sjf-low_power]",
-)  # fmt: skip
+    "platform=teaching",
+    "workload.path=even_1000",
+    "workload.jobs=300",
+    "workload.memory_bandwidth=none",
+    "env.objective=makespan",
+    "env.jobs=20",
+    "env.pairs=[first-low_power,shortest-high_gflops,smallest-random]",
+    "train.steps=600",
+    "train.log_every=200",
+    "train.evaluate_every=300",
+    "train.checkpoint_every=200",
+    "train.validation=1",
+    "train.test=2",
+    "train.baselines=[fcfs,sjf-low_power]",
+)
 #: Settings that make an agent update often within a few hundred steps.
 QUICK = {
     "actor_critic": ("agent.num_envs=3",),
@@ -318,8 +328,10 @@ def test_one_seed_gives_the_same_bytes_in_one_piece_or_two_and_another_does_not(
     overrides = (*SMALL, f"agent={agent}", *QUICK[agent], "train.tensorboard=false")
     # Between two checkpoints, within a rollout and within episodes.
     train_whole_and_cut(tmp_path, *overrides, crash_after=300, monkeypatch=monkeypatch)
-    cut, whole = ([{**row, "seconds": "", "steps_per_second": ""} for row in rows(tmp_path / name / "progress.csv")]
-                  for name in ("cut", "whole"))  # fmt: skip
+    cut, whole = (
+        [{**row, "seconds": "", "steps_per_second": ""} for row in rows(tmp_path / name / "progress.csv")]
+        for name in ("cut", "whole")
+    )
     assert cut == whole
     train(tmp_path / "other", *overrides, "seed=2")
     weights = "checkpoints/final.safetensors"
@@ -408,9 +420,13 @@ def test_a_training_without_a_better_score_ends_early(tmp_path: Path, patience: 
 
 def test_the_trace_of_the_test_windows_is_none_to_learn_from(tmp_path: Path, hdsim: Callable) -> None:
     done = hdsim(
-        "train", "platform=teaching", "workload.path=even_1000", "train.traces=[even_1000]", "env.jobs=20",
+        "train",
+        "platform=teaching",
+        "workload.path=even_1000",
+        "train.traces=[even_1000]",
+        "env.jobs=20",
         "hydra.run.dir=out",
-    )  # fmt: skip
+    )
     assert done.returncode == 2
     assert "train.traces[0]: expected traces without the jobs of validation and test windows" in done.stderr
 
@@ -441,8 +457,9 @@ def test_records_tell_the_course_of_the_training(trained: Path) -> None:
     assert {"episodes", "episode_return", "loss", "policy_loss", "value_loss", "entropy"} <= set(progress[-1])
     actions = rows(trained / "actions.csv")
     assert list(actions[0]) == ["step", "first-low_power", "shortest-high_gflops", "smallest-random", "void"]
-    assert all(sum(float(share) for name, share in row.items() if name != "step") == pytest.approx(1)
-               for row in actions[1:])  # fmt: skip
+    assert all(
+        sum(float(share) for name, share in row.items() if name != "step") == pytest.approx(1) for row in actions[1:]
+    )
 
 
 def test_tensorboard_has_rewards_losses_actions_metrics_and_evaluations(trained: Path) -> None:
@@ -451,8 +468,14 @@ def test_tensorboard_has_rewards_losses_actions_metrics_and_evaluations(trained:
     events = EventAccumulator(str(trained / "tensorboard"))
     events.Reload()
     tags = events.Tags()
-    assert {"training/mean_reward", "episodes/return", "losses/loss", "episodes/makespan",
-            "evaluation/validation_makespan", "training/steps_per_second"} <= set(tags["scalars"])  # fmt: skip
+    assert {
+        "training/mean_reward",
+        "episodes/return",
+        "losses/loss",
+        "episodes/makespan",
+        "evaluation/validation_makespan",
+        "training/steps_per_second",
+    } <= set(tags["scalars"])
     assert tags["histograms"] == ["actions"]
 
 
@@ -486,10 +509,16 @@ def test_a_replay_with_the_checkpoint_is_what_the_test_saw(
     trained: Path, tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     done = hdsim(
-        "run", "platform=teaching", "workload.path=even_1000", "workload.start=280", "workload.jobs=20",
-        "workload.memory_bandwidth=none", "agent=ppo", f"agent.checkpoint={trained / 'checkpoints/best.safetensors'}",
+        "run",
+        "platform=teaching",
+        "workload.path=even_1000",
+        "workload.start=280",
+        "workload.jobs=20",
+        "workload.memory_bandwidth=none",
+        "agent=ppo",
+        f"agent.checkpoint={trained / 'checkpoints/best.safetensors'}",
         "hydra.run.dir=out",
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     (seen,) = [row for row in rows(trained / "evaluation.csv") if (row["agent"], row["window"]) == ("best", "1")]
@@ -526,7 +555,7 @@ def test_a_training_directory_is_a_run_directory(
         (["backend=batsim"], "backend: expected sim or kwok for training, got batsim"),
         (["env.observation=graph"], "env.observation: expected an observation of one array"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_explained(tmp_path: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         train(tmp_path, *SMALL, "agent=ppo", *QUICK["ppo"], *overrides)

@@ -39,9 +39,13 @@ class Placer(Agent):
 
 
 def play(
-    platform: Platform, profiles: list[dict[str, Any]], cores: list[list[int]], *, dates: list[float] | None = None,
+    platform: Platform,
+    profiles: list[dict[str, Any]],
+    cores: list[list[int]],
+    *,
+    dates: list[float] | None = None,
     **options: Any,
-) -> Result:  # fmt: skip
+) -> Result:
     """Runs one job a profile, on given cores."""
     dates = dates or [0.0] * len(cores)
     jobs = [
@@ -89,8 +93,14 @@ def test_a_job_alone_takes_valiants_cost(
     )
     rows = [gigaflop(*([row[0]] * p if equal else row[:p])) for row in works]
     profile = {
-        "type": "bsp", "supersteps": len(rows), "cpu": rows, "com": volume, "pattern": pattern, "g": gap, "l": latency,
-    }  # fmt: skip
+        "type": "bsp",
+        "supersteps": len(rows),
+        "cpu": rows,
+        "com": volume,
+        "pattern": pattern,
+        "g": gap,
+        "l": latency,
+    }
     result = play(platform, [profile], [list(range(p))])
     h = make_pattern(pattern, p, volume).h
     slowest = [max(flop / (speed * 1e9) for flop, speed in zip(row, speeds, strict=True)) for row in rows]

@@ -54,9 +54,15 @@ def test_the_cost_of_all_supersteps_is_the_run_time_of_the_trace(
 ):
     before = jobs()
     after = with_supersteps(
-        before, PLATFORM, supersteps=supersteps, communication=communication, pattern=pattern, imbalance=imbalance,
-        latency=latency, seed=seed,
-    )  # fmt: skip
+        before,
+        PLATFORM,
+        supersteps=supersteps,
+        communication=communication,
+        pattern=pattern,
+        imbalance=imbalance,
+        latency=latency,
+        seed=seed,
+    )
     for key in KEPT:
         assert getattr(after, key).tolist() == getattr(before, key).tolist()
     least, most = supersteps if isinstance(supersteps, list) else (supersteps, supersteps)
@@ -112,9 +118,12 @@ def test_tasks_differ_by_the_coefficient_of_variation(spread):
 
 def test_patterns_and_numbers_come_as_often_as_asked_for():
     workload = with_supersteps(
-        jobs(cores=[4] * 3000, runtime=[500.0]), PLATFORM, supersteps=[1, 99], communication=[0.2, 0.4],
+        jobs(cores=[4] * 3000, runtime=[500.0]),
+        PLATFORM,
+        supersteps=[1, 99],
+        communication=[0.2, 0.4],
         pattern={"ring": 3, "none": 1},
-    )  # fmt: skip
+    )
     profiles = list(workload.profiles.values())
     rings = [profile for profile in profiles if profile["pattern"] == "ring"]
     assert len(rings) / len(profiles) == pytest.approx(0.75, abs=0.03)

@@ -24,9 +24,15 @@ from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.reader import read
 
 NAMES = (
-    "supersteps", "computation_time", "communication_time", "barrier_waiting_time", "communication_share",
-    "slowdown_factor", "nodes", "node_spread",
-)  # fmt: skip
+    "supersteps",
+    "computation_time",
+    "communication_time",
+    "barrier_waiting_time",
+    "communication_share",
+    "slowdown_factor",
+    "nodes",
+    "node_spread",
+)
 
 
 def uneven() -> Platform:
@@ -117,10 +123,16 @@ def test_job_details_csv(tmp_path: Path) -> None:
     with (tmp_path / "job_details.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[0] == {
-        "job_id": "gang", "supersteps": "2", "computation_time": "4.000000", "communication_time": "3.000000",
-        "barrier_waiting_time": "0.666667", "communication_share": "0.428571", "slowdown_factor": "1.000000",
-        "nodes": "2", "node_spread": "1.000000",
-    }  # fmt: skip
+        "job_id": "gang",
+        "supersteps": "2",
+        "computation_time": "4.000000",
+        "communication_time": "3.000000",
+        "barrier_waiting_time": "0.666667",
+        "communication_share": "0.428571",
+        "slowdown_factor": "1.000000",
+        "nodes": "2",
+        "node_spread": "1.000000",
+    }
     assert rows[3] == {"job_id": "large", "supersteps": "0", "nodes": "0"} | {
         name: "" for name in NAMES if name not in ("supersteps", "nodes")
     }

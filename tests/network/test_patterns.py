@@ -46,9 +46,10 @@ def h_of(messages, tasks):
 
 def grouped(messages, nodes):
     return sorted(
-        (*key, count) for key, count in Counter((nodes[i], nodes[j], v) for i, j, v in messages if v).items()
+        (*key, count)
+        for key, count in Counter((nodes[i], nodes[j], v) for i, j, v in messages if v).items()
         if key[0] != key[1]
-    )  # fmt: skip
+    )
 
 
 @given(st.sampled_from(PATTERNS), st.integers(1, 24), st.sampled_from([0.0, 1.0, 3e6]), st.data())
@@ -71,9 +72,7 @@ def test_a_matrix_gives_the_bytes_between_each_two_tasks(tasks, flat, data):
     row = st.lists(sizes, min_size=tasks, max_size=tasks)
     matrix = data.draw(st.lists(row, min_size=tasks, max_size=tasks))
     nodes = data.draw(st.lists(st.integers(0, 3), min_size=tasks, max_size=tasks))
-    messages = [
-        (i, j, float(matrix[i][j])) for i in range(tasks) for j in range(tasks) if i != j and matrix[i][j]
-    ]  # fmt: skip
+    messages = [(i, j, float(matrix[i][j])) for i in range(tasks) for j in range(tasks) if i != j and matrix[i][j]]
     pattern = make_pattern([size for row in matrix for size in row] if flat else matrix, tasks)
     assert pattern.h == pytest.approx(h_of(messages, tasks) if messages else 0.0)
     assert pattern.between(nodes) == grouped(messages, nodes)

@@ -15,7 +15,7 @@ from tiers import examples
 
 import hdsim
 from hdsim.errors import ConfigError
-from hdsim.kernels.lists import Jobs, least_busy_times, make_steps, schedule
+from hdsim.kernels.lists import ListedJobs, least_busy_times, make_steps, schedule
 from hdsim.kernels.play_outs import MEAN_COSTS
 from hdsim.simulation.bound import bound, lower_bound
 
@@ -55,9 +55,9 @@ def by_hand(workload: hdsim.Workload, order: tuple[int, ...], in_order: bool) ->
     return starts
 
 
-def known(workload: hdsim.Workload, objective: str = "mean_bounded_slowdown", in_order: bool = False) -> Jobs:
+def known(workload: hdsim.Workload, objective: str = "mean_bounded_slowdown", in_order: bool = False) -> ListedJobs:
     columns = workload.submission_time, workload.runtime, workload.requested_cores
-    return Jobs(*(column.copy() for column in columns), 4, in_order, MEAN_COSTS[objective])
+    return ListedJobs(*(column.copy() for column in columns), 4, in_order, MEAN_COSTS[objective])
 
 
 @examples(30, 30)

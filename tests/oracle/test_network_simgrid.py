@@ -27,8 +27,14 @@ FLOWS, TASKS = (200, 500) if ALL else (60, 120)
 CORES = 4
 BANDWIDTHS = (0.1e9, 1.25e9, 5e9, 12.5e9)  # byte/s
 
-FLUID = ("network/model:CM02", "network/latency-factor:1", "network/bandwidth-factor:1", "network/weight-S:0",
-         "network/crosstraffic:0", "network/TCP-gamma:0")  # fmt: skip
+FLUID = (
+    "network/model:CM02",
+    "network/latency-factor:1",
+    "network/bandwidth-factor:1",
+    "network/weight-S:0",
+    "network/crosstraffic:0",
+    "network/TCP-gamma:0",
+)
 # Lazy updates, SimGrid's default, at times leave out a link of a flow whose latency has just ended.
 FULL, LAZY = "network/optim:Full", "network/optim:Lazy"
 PARALLEL = ("host/model:ptask_L07", "network/crosstraffic:0", "network/TCP-gamma:0")
@@ -148,9 +154,10 @@ def ours(case, sharing="equal"):
         starts.append((date, lambda now, message=message: fluid.start(*message, now)))
     for key, (date, cores, flops, volumes) in enumerate(case.tasks, len(case.flows)):
         messages = [
-            (node[a], node[b], volume) for a, row in zip(cores, volumes, strict=True)
+            (node[a], node[b], volume)
+            for a, row in zip(cores, volumes, strict=True)
             for b, volume in zip(cores, row, strict=True)
-        ]  # fmt: skip
+        ]
         task = (key, max(flops) / 1e9, messages)
         starts.append((date, lambda now, task=task: fluid.start_parallel(*task, now)))
     ends = replay(fluid, starts)

@@ -26,9 +26,13 @@ def _line(job: int, submit: int, wait: int, run: int, cores: int, status: int = 
 #: Four cores: job 2 waits 90 s behind job 1 and job 3 behind both. Job 4 was cancelled before it started, job 5 has no
 #: recorded waiting time, and the number 3 comes twice.
 TRACE = (
-    _line(1, 0, 30, 100, 4) + _line(2, 10, 500, 50, 4) + _line(3, 20, 0, 10, 4) + _line(4, 25, 7, 0, 4, 5)
-    + _line(5, 30, -1, 5, 4) + _line(3, 1000, 61, 10, 4)
-)  # fmt: skip
+    _line(1, 0, 30, 100, 4)
+    + _line(2, 10, 500, 50, 4)
+    + _line(3, 20, 0, 10, 4)
+    + _line(4, 25, 7, 0, 4, 5)
+    + _line(5, 30, -1, 5, 4)
+    + _line(3, 1000, 61, 10, 4)
+)
 
 
 @pytest.fixture
@@ -39,9 +43,14 @@ def replay(hdsim: Run, tmp_path: Path) -> Callable[..., Path]:
 
     def run(name: str, *overrides: str) -> Path:
         done = hdsim(
-            "run", "platform.path=four_cores.json", f"workload.path={trace}", "agent=fcfs", "contention=none",
-            f"hydra.run.dir={name}", *overrides,
-        )  # fmt: skip
+            "run",
+            "platform.path=four_cores.json",
+            f"workload.path={trace}",
+            "agent=fcfs",
+            "contention=none",
+            f"hydra.run.dir={name}",
+            *overrides,
+        )
         assert done.returncode == 0, done.stderr
         return tmp_path / name
 

@@ -151,8 +151,13 @@ def test_curves_and_schedules_are_those_of_the_runs(tmp_path: Path) -> None:
     comparison = compare([tmp_path])
     found = panels(comparison, short_labels(comparison))
     assert [panel.title for panel in found] == [
-        "Waiting time", "Bounded slowdown", "Utilization", "Queue length", "Schedule of fcfs", "Schedule of sjf",
-    ]  # fmt: skip
+        "Waiting time",
+        "Bounded slowdown",
+        "Utilization",
+        "Queue length",
+        "Schedule of fcfs",
+        "Schedule of sjf",
+    ]
     end = max(result.end_time for result in results.values())
     for panel in found:
         chart = panel.views[0].chart

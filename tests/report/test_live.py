@@ -152,9 +152,12 @@ def test_command(tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     settings = ["platform=teaching", "workload.jobs=300", "agent.path=slow.py"]
     process = subprocess.Popen(
         [sys.executable, "-m", "hdsim", "run", "--live", *settings, "hydra.run.dir=watched"],
-        cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    )
     assert process.stdout and process.stderr
     found = re.fullmatch(r"live page      (http://127\.0\.0\.1:\d+/)\n", process.stderr.readline())
     assert found
@@ -207,9 +210,12 @@ def test_a_sweep(tmp_path: Path) -> None:
     settings = ["platform=teaching", "workload.jobs=60", "agent=random,failing.py,waiting.py", "seed=1,2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "hdsim", "run", "-m", "--live", *settings, "hydra.sweep.dir=sweep"],
-        cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    )
     assert process.stdout and process.stderr
     while not (found := re.fullmatch(r"live page      (http://127\.0\.0\.1:\d+/)\n", process.stderr.readline())):
         assert process.poll() is None

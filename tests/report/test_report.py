@@ -23,7 +23,7 @@ from tiers import ci
 
 import hdsim
 from hdsim.report import distributions, figures, jobs, page, panels
-from hdsim.report.charts import POINTS, STRETCHES, WINDOW, Blocks, Heat, Line, Lines, Table, duration
+from hdsim.report.charts import POINTS, STRETCHES, WINDOW, Blocks, ChartTable, Heat, Line, Lines, duration
 from hdsim.report.colors import COLORS
 from hdsim.report.html import agent_name, render
 from hdsim.report.lanes import strip_of
@@ -286,8 +286,11 @@ def test_blocks_with_room_have_the_id_of_their_job(tmp_path: Path, visit: Callab
     platform = hdsim.load_platform(resolve("platforms", "teaching"))
     ids = ["a", "<b>$x$</b>", "short", "d"]
     workload = hdsim.Workload.from_columns(
-        job_id=ids, submission_time=[0.0, 0, 0, 0], runtime=[1000.0, 500, 2, 500], requested_cores=[8, 8, 4, 4],
-    )  # fmt: skip
+        job_id=ids,
+        submission_time=[0.0, 0, 0, 0],
+        runtime=[1000.0, 500, 2, 500],
+        requested_cores=[8, 8, 4, 4],
+    )
     run = recorded(tmp_path / "run", platform, workload, "fcfs")
     page = visit(render(run))
     plot = page.page.get_element_by_id("gantt_cores")
@@ -382,9 +385,12 @@ def test_light_and_dark(preferred: str, other: str, tmp_path: Path, visit: Calla
         return [paper, paper, ink, ink]
 
     assert seen == {
-        "opened": expected(preferred), "print": expected("light"), "after": expected(preferred),
-        "other": expected(other), "again": expected(other),
-    }  # fmt: skip
+        "opened": expected(preferred),
+        "print": expected("light"),
+        "after": expected(preferred),
+        "other": expected(other),
+        "again": expected(other),
+    }
 
 
 @pytest.mark.parametrize("theme", [0, 1])
@@ -543,9 +549,13 @@ def of_users(path: Path, jobs: int = 60) -> Run:
     """Jobs of users and queues, some of them unknown, on two clusters of different nodes."""
     rng = np.random.default_rng(5)
     rows = zip(
-        np.sort(rng.integers(0, 900, jobs)), rng.integers(1, 300, jobs), rng.integers(1, 9, jobs),
-        rng.integers(-1, 4, jobs), rng.integers(1, 3, jobs), strict=True,
-    )  # fmt: skip
+        np.sort(rng.integers(0, 900, jobs)),
+        rng.integers(1, 300, jobs),
+        rng.integers(1, 9, jobs),
+        rng.integers(-1, 4, jobs),
+        rng.integers(1, 3, jobs),
+        strict=True,
+    )
     trace = path.with_suffix(".swf")
     trace.write_text(
         "".join(
@@ -564,7 +574,7 @@ def test_users_and_queues(tmp_path: Path) -> None:
     assert list(made) == ["Users", "Queues"]
     for title, column in (("Users", "user"), ("Queues", "queue")):
         chart = made[title].views[0].chart
-        assert isinstance(chart, Table)
+        assert isinstance(chart, ChartTable)
         names, counts, waits, slowdowns, hours, shares = (fact.values for fact in chart.columns)
         assert list(hours) == sorted(hours, reverse=True) and sum(shares) == pytest.approx(100)
         for place, name in enumerate(names):
@@ -586,7 +596,7 @@ def test_table_of_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     panel = jobs.table(run)
     assert panel is not None and panel.note.startswith("All jobs.")
     chart = panel.views[0].chart
-    assert isinstance(chart, Table)
+    assert isinstance(chart, ChartTable)
     columns = {fact.label: list(fact.values) for fact in chart.columns}
     assert columns["state"] == ["completed", "failed", "rejected", "killed at its walltime", "completed"]
     assert columns["submitted"] == [0, 0, 1, 2, 3.5]
@@ -763,10 +773,19 @@ def test_agents_have_short_names(settings: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0, "0 s"), (1.25, "1.25 s"), (59.0, "59 s"), (60.0, "1 min"), (61.4, "1 min 1 s"), (3599.9, "60 min"),
-        (3600.0, "1 h"), (26_188.8, "7 h 16 min"), (86_400.0, "1 d"), (2_237_520.0, "25 d 22 h"), (np.nan, "–"),
+        (0.0, "0 s"),
+        (1.25, "1.25 s"),
+        (59.0, "59 s"),
+        (60.0, "1 min"),
+        (61.4, "1 min 1 s"),
+        (3599.9, "60 min"),
+        (3600.0, "1 h"),
+        (26_188.8, "7 h 16 min"),
+        (86_400.0, "1 d"),
+        (2_237_520.0, "25 d 22 h"),
+        (np.nan, "–"),
     ],
-)  # fmt: skip
+)
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
@@ -789,9 +808,17 @@ def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     files = {path.stem: path for path in (tmp_path / "figures").iterdir()}
     assert {str(path.relative_to(tmp_path)) for path in files.values()} == set(done.stdout.split())
     assert set(files) == OVER_TIME | DISTRIBUTIONS | {
-        "gantt_cores", "gantt_nodes", "occupancy", "oversubscription", "oversubscription_shares", "overview",
-        "slowdown_factor_by_size", "queue_core_hours", "queue_waiting", "queue_slowdown",
-    }  # fmt: skip
+        "gantt_cores",
+        "gantt_nodes",
+        "occupancy",
+        "oversubscription",
+        "oversubscription_shares",
+        "overview",
+        "slowdown_factor_by_size",
+        "queue_core_hours",
+        "queue_waiting",
+        "queue_slowdown",
+    }
     for path in files.values():
         if kind == "png":
             assert colors(matplotlib.image.imread(path)) > 10, path.name

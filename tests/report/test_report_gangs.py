@@ -22,9 +22,19 @@ from hdsim.results.run_directory.reader import read
 from hdsim.results.run_directory.supersteps import GangRecord, read_gang
 
 COLUMNS = (
-    "superstep", "row", "begin", "duration", "slowest_task", "replanned", "shares_a", "shares_b", "size_a", "size_b",
-    "duration_a", "duration_b",
-)  # fmt: skip
+    "superstep",
+    "row",
+    "begin",
+    "duration",
+    "slowest_task",
+    "replanned",
+    "shares_a",
+    "shares_b",
+    "size_a",
+    "size_b",
+    "duration_a",
+    "duration_b",
+)
 #: Three supersteps of two tasks, with a checkpoint of 5 s before the last one.
 ROWS = (
     (0, 7, 0, 10, "a", 1, 1000, 3000, 20, 30, 10, 4),
@@ -85,8 +95,12 @@ def test_shares_lie_above_each_other_and_checkpoints_between_plans(tmp_path: Pat
         stacked.start, stacked.finish, stacked.position[stacked.low], stacked.position[stacked.high], strict=True
     )
     assert [tuple(map(float, span)) for span in spans] == [
-        (0, 30, 0, 1000), (0, 30, 1000, 4000), (35, 41, 0, 1500), (35, 41, 1500, 4000), (30, 35, 0, 4000),
-    ]  # fmt: skip
+        (0, 30, 0, 1000),
+        (0, 30, 1000, 4000),
+        (35, 41, 0, 1500),
+        (35, 41, 1500, 4000),
+        (30, 35, 0, 4000),
+    ]
     lines = chart(gangs.shares(run), 1)
     assert isinstance(lines, Lines)
     assert lines.lines[0].x.tolist() == [0, 35, 41] and lines.lines[0].y.tolist() == [1000, 1500, 1500]
@@ -231,9 +245,17 @@ def test_a_killed_run_shows_what_was_written(tmp_path: Path) -> None:
 @pytest.mark.ci
 def test_reports_and_figures_of_a_sweep(warm: Warm, tmp_path: Path) -> None:
     sweep = hdsim(
-        warm, tmp_path, "bsp", "run", "-m", "controller=static,static_window", "start=0,50", "supersteps=9",
-        "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}",
-    )  # fmt: skip
+        warm,
+        tmp_path,
+        "bsp",
+        "run",
+        "-m",
+        "controller=static,static_window",
+        "start=0,50",
+        "supersteps=9",
+        "hydra.sweep.dir=sweep",
+        "hydra.sweep.subdir=${hydra.job.num}",
+    )
     assert sweep.returncode == 0, sweep.stderr
     report = hdsim(warm, tmp_path, "report", "sweep")
     assert report.returncode == 0, report.stderr

@@ -147,8 +147,12 @@ def test_agents_of_several_classes_go_by_their_names(tmp_path: Path) -> None:
     made(tmp_path / "d", "f1", agent=learned | {"checkpoint": "other"})
     made(tmp_path / "e", "f2", agent={"path": "mine/own.py", "width": 3})
     expected = [
-        "fcfs", "easy-sjf", "dqn(kubernetes_dqn)", "dqn(other)", "own",
-    ]  # fmt: skip
+        "fcfs",
+        "easy-sjf",
+        "dqn(kubernetes_dqn)",
+        "dqn(other)",
+        "own",
+    ]
     assert [row.configuration for row in compare([tmp_path], ["makespan"]).rows] == expected
 
 
@@ -411,9 +415,13 @@ def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_pat
     assert done.returncode == 0, done.stderr
     assert "makespan (s, lower is better)" in done.stdout
     assert sorted(path.name for path in (tmp_path / "out/here").iterdir()) == [
-        "compare.csv", "compare.html", "compare.png", "compare_ratios.csv", "compare_windows.csv",
+        "compare.csv",
+        "compare.html",
+        "compare.png",
+        "compare_ratios.csv",
+        "compare_windows.csv",
         "compare_windows.png",
-    ]  # fmt: skip
+    ]
     broken(tmp_path / "sweep/bad", "unfinished")
     options = (
         "--html",
@@ -431,9 +439,13 @@ def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_pat
     assert "warning: 1 of 5 runs are left out:" in done.stderr and "sweep/bad: interrupted" in done.stderr
     assert "makespan: mine=2" in done.stdout or "makespan: fcfs" in done.stdout
     assert sorted(path.name for path in (tmp_path / "papers").iterdir()) == [
-        "compare.csv", "compare.pdf", "compare_heatmap.pdf", "compare_ratios.csv", "compare_windows.csv",
+        "compare.csv",
+        "compare.pdf",
+        "compare_heatmap.pdf",
+        "compare_ratios.csv",
+        "compare_windows.csv",
         "compare_windows.pdf",
-    ]  # fmt: skip
+    ]
     assert (tmp_path / "papers/compare.pdf").read_bytes().startswith(b"%PDF") and (tmp_path / "pages/x.html").is_file()
     assert hdsim("compare", "sweep", "-o", "none", "--strict").returncode == 2
     for wrong in ("mine", "=sweep", "mine="):
@@ -461,9 +473,12 @@ def test_figures_for_papers_have_words_and_units(tmp_path: Path, monkeypatch: py
         for agent in ("fcfs", "sjf", "ljf"):
             made(tmp_path / f"{agent} {seed}", agent, seed)
     units = {
-        "makespan": {"s", "min"}, "mean_waiting_time": {"s", "min"}, "mean_bounded_slowdown": {""},
-        "energy_joules": {"J", "kJ"}, "peak_power_watts": {"W"},
-    }  # fmt: skip
+        "makespan": {"s", "min"},
+        "mean_waiting_time": {"s", "min"},
+        "mean_bounded_slowdown": {""},
+        "energy_joules": {"J", "kJ"},
+        "peak_power_watts": {"W"},
+    }
     comparison = compare([tmp_path], list(units))
     drawn: list[Any] = []
     monkeypatch.setattr(compare_figures, "save", lambda figure, path: drawn.append(figure))

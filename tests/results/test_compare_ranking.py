@@ -29,13 +29,22 @@ from hdsim.report.relative import relative
 # digits and different ranks.
 AUC = np.array(
     [
-        [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
-        [0.628, 0.661, 0.654, 0.657], [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931],
-        [0.661, 0.668, 0.609, 0.685], [0.583, 0.583, 0.563, 0.625], [0.775, 0.838, 0.866, 0.875],
-        [1.000, 1.000, 1.000, 1.000], [0.940, 0.962, 0.965, 0.962], [0.619, 0.666, 0.614, 0.669],
-        [0.972, 0.981, 0.9751, 0.975], [0.957, 0.978, 0.946, 0.970],
+        [0.763, 0.768, 0.771, 0.798],
+        [0.599, 0.591, 0.590, 0.569],
+        [0.954, 0.971, 0.968, 0.967],
+        [0.628, 0.661, 0.654, 0.657],
+        [0.882, 0.888, 0.886, 0.898],
+        [0.936, 0.931, 0.916, 0.931],
+        [0.661, 0.668, 0.609, 0.685],
+        [0.583, 0.583, 0.563, 0.625],
+        [0.775, 0.838, 0.866, 0.875],
+        [1.000, 1.000, 1.000, 1.000],
+        [0.940, 0.962, 0.965, 0.962],
+        [0.619, 0.666, 0.614, 0.669],
+        [0.972, 0.981, 0.9751, 0.975],
+        [0.957, 0.978, 0.946, 0.970],
     ]
-)  # fmt: skip
+)
 VALUES = st.integers(3, 6).flatmap(
     lambda count: st.lists(st.lists(st.integers(0, 4), min_size=count, max_size=count), min_size=5, max_size=12)
 )
@@ -120,12 +129,9 @@ def test_interval_of_the_probability_of_improvement_is_that_of_resampled_runs() 
     rng = np.random.default_rng(3)
     blocks = [(rng.normal(0.5, 1, 8), rng.normal(0, 1, 6)) for _ in range(3)]
     means = [
-        np.mean([
-            np.mean(rng.choice(ours, 8)[:, None] > rng.choice(base, 6)[None])
-            for ours, base in blocks
-        ])
+        np.mean([np.mean(rng.choice(ours, 8)[:, None] > rng.choice(base, 6)[None]) for ours, base in blocks])
         for _ in range(1500)
-    ]  # fmt: skip
+    ]
     found = probability_of_improvement(blocks)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, (0.025, 0.975))), abs=0.03)
 
@@ -156,8 +162,10 @@ def test_rankings_over_loads_average_their_replications(tmp_path: Path) -> None:
         (load, agent, seed): made(
             tmp_path / f"{load}-{agent}-{seed}", agent, seed + int(100 * load), workload={"arrival_factor": load}
         ).metrics
-        for load in loads for agent in agents for seed in seeds
-    }  # fmt: skip
+        for load in loads
+        for agent in agents
+        for seed in seeds
+    }
     comparison = compare([tmp_path], ["mean_waiting_time", "utilization"], labels={"mine": tmp_path / "0.5-sjf-1"})
     found = {(one.metric, one.configuration): one for one in standings(comparison)}
     assert len(found) == 6 and {one.blocks for one in found.values()} == {4}

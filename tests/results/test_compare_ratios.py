@@ -79,8 +79,10 @@ def test_scenarios_replay_the_windows_of_one_trace(tmp_path: Path) -> None:
         one = found[metric]
         assert (one.configuration, one.seeds, one.traces, one.windows) == ("sjf", 1, 1, 6)
         expected = against(ours[np.newaxis], base, [0] * 6, [0, 1] * 3, higher=higher)
-        told = [(each.value, each.low, each.high) for each in
-                (expected.ratio, expected.geometric, expected.middle, expected.improvement)]  # fmt: skip
+        told = [
+            (each.value, each.low, each.high)
+            for each in (expected.ratio, expected.geometric, expected.middle, expected.improvement)
+        ]
         assert numbers(one) == pytest.approx([number for each in told for number in each])
         wins = np.where(ours == base, 0.5, (ours > base) == higher)
         assert one.improvement == pytest.approx(wins.mean())

@@ -19,9 +19,17 @@ from hdsim.results import metrics
 from hdsim.results.metrics import METRICS, Direction
 
 HIGHER = {
-    "utilization", "steady_utilization", "gpu_utilization", "exploitation", "throughput", "jain_fairness",
-    "availability", "goodput", "jobs_completed", "jobs_per_second",
-}  # fmt: skip
+    "utilization",
+    "steady_utilization",
+    "gpu_utilization",
+    "exploitation",
+    "throughput",
+    "jain_fairness",
+    "availability",
+    "goodput",
+    "jobs_completed",
+    "jobs_per_second",
+}
 NEITHER = {"gpu_hours", "nodes", "failures"}
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,11 +82,17 @@ def test_evolution_moves_towards_better_values_of_its_metric() -> None:
     for name, sign in (("goodput", 1), ("utilization", 1), ("lost_work", -1)):
         torch.manual_seed(1)
         setup = make_setup(
-            "platform=teaching", "workload.path=even_1000", "workload.jobs=300", "workload.memory_bandwidth=none",
-            "env.objective=makespan", "env.jobs=20", "env.pairs=[first-low_power,shortest-high_gflops]",
+            "platform=teaching",
+            "workload.path=even_1000",
+            "workload.jobs=300",
+            "workload.memory_bandwidth=none",
+            "env.objective=makespan",
+            "env.jobs=20",
+            "env.pairs=[first-low_power,shortest-high_gflops]",
             "agent=evolution",
-            "train.validation=1", "train.test=2",
-        )  # fmt: skip
+            "train.validation=1",
+            "train.test=2",
+        )
         agent: Any = setup.agent
         agent._evaluation = SumOfWeights(name, hdsim.simulate)
         before = total(agent)
@@ -94,11 +108,21 @@ def test_a_model_card_ranks_agents_by_the_direction_of_the_metric(tmp_path: Path
     from hdsim.learning.training import model_card
 
     _, facts = train(
-        tmp_path / "run", "platform=teaching", "workload.path=even_1000", "workload.jobs=300",
-        "workload.memory_bandwidth=none", "env.objective=makespan", "env.jobs=20",
-        "env.pairs=[first-low_power,shortest-high_gflops]", "agent=ppo", f"train.metric={name}",
-        "train.steps=40", "train.validation=1", "train.test=1", "train.baselines=[fcfs,sjf]",
-    )  # fmt: skip
+        tmp_path / "run",
+        "platform=teaching",
+        "workload.path=even_1000",
+        "workload.jobs=300",
+        "workload.memory_bandwidth=none",
+        "env.objective=makespan",
+        "env.jobs=20",
+        "env.pairs=[first-low_power,shortest-high_gflops]",
+        "agent=ppo",
+        f"train.metric={name}",
+        "train.steps=40",
+        "train.validation=1",
+        "train.test=1",
+        "train.baselines=[fcfs,sjf]",
+    )
     assert facts["higher_is_better"] is higher
     ranked = model_card._best_first(facts | {"means": {"one": 1.0, "three": 3.0, "two": 2.0}})
     assert ranked == (["three", "two", "one"] if higher else ["one", "two", "three"])

@@ -147,19 +147,28 @@ def test_a_metric_that_fails_keeps_the_results(hdsim: Hdsim, tmp_path: Path, bod
     ("key", "content", "message"),
     [
         ("mine.py", "def f(result):\n    return 1\n", "marked with @hdsim.metric, found functions: f"),
-        ("mine.py", "import hdsim\n\n\n@hdsim.metric\ndef makespan(result):\n    return 1\n",
-         "expected another name than that of a metric of hdsim, got 'makespan'"),
-        ("mine.py", "import hdsim\n\n\n@hdsim.metric\ndef p95_waiting_time(result):\n    return 1\n",
-         "expected another name than that of a metric of hdsim, got 'p95_waiting_time'"),
-        ("mine.py", "import hdsim\n\n\n@hdsim.metric(better='less')\ndef f(result):\n    return 1\n",
-         "better: expected one of lower, neither, higher, got 'less'"),
+        (
+            "mine.py",
+            "import hdsim\n\n\n@hdsim.metric\ndef makespan(result):\n    return 1\n",
+            "expected another name than that of a metric of hdsim, got 'makespan'",
+        ),
+        (
+            "mine.py",
+            "import hdsim\n\n\n@hdsim.metric\ndef p95_waiting_time(result):\n    return 1\n",
+            "expected another name than that of a metric of hdsim, got 'p95_waiting_time'",
+        ),
+        (
+            "mine.py",
+            "import hdsim\n\n\n@hdsim.metric(better='less')\ndef f(result):\n    return 1\n",
+            "better: expected one of lower, neither, higher, got 'less'",
+        ),
         ("nime.py", "import hdsim\n", "found no file 'nime.py' (did you mean 'mine.py'?)"),
         ("mine", "import hdsim\n", "a metric of an installed package, got 'mine'; installed: none"),
         ("math:cos", "import hdsim\n", "expected a function marked with @hdsim.metric, got <built-in function cos>"),
         ("math:cosine", "import hdsim\n", "'math' has no 'cosine'"),
         ("no_such:f", "import hdsim\n", "No module named 'no_such'"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_one_line_before_the_replay(
     hdsim: Hdsim, tmp_path: Path, key: str, content: str, message: str
 ) -> None:

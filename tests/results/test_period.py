@@ -26,9 +26,19 @@ from hdsim.results.run_directory.reader import read
 Hdsim = Callable[..., "subprocess.CompletedProcess[str]"]
 # Metrics that are of the whole replay.
 WHOLE = (
-    "makespan", "energy_joules", "edp", "ed2p", "jobs_completed", "jobs_failed", "jobs_killed", "jobs_rejected",
-    "jobs_unfinished", "steady_utilization", "exploitation", "peak_power_watts",
-)  # fmt: skip
+    "makespan",
+    "energy_joules",
+    "edp",
+    "ed2p",
+    "jobs_completed",
+    "jobs_failed",
+    "jobs_killed",
+    "jobs_rejected",
+    "jobs_unfinished",
+    "steady_utilization",
+    "exploitation",
+    "peak_power_watts",
+)
 
 
 def replay(submission: list[int], runtime: list[int], cores: list[int], users: list[int] | None = None) -> Result:

@@ -92,8 +92,11 @@ def test_columns_are_made_when_asked_for(result: Result) -> None:
     with pytest.raises(KeyError, match="did you mean 'waiting_time'"):
         jobs["waiting_tme"]
     for change in (
-        lambda: jobs.update(a=1), lambda: jobs.__setitem__("a", 1), lambda: jobs.pop("job_id"), jobs.clear,
-    ):  # fmt: skip
+        lambda: jobs.update(a=1),
+        lambda: jobs.__setitem__("a", 1),
+        lambda: jobs.pop("job_id"),
+        jobs.clear,
+    ):
         with pytest.raises(TypeError, match="read-only"):
             change()
     with pytest.raises(ValueError, match="read-only"):
@@ -117,8 +120,10 @@ def test_copies_have_all_columns(result: Result, copied: object) -> None:
     vars(result).pop("jobs", None)
     made = copied(result.jobs)  # type: ignore[operator]
     assert list(made) == list(result.jobs)
-    assert all(np.array_equal(made[name], result.jobs[name], equal_nan=column.dtype.kind == "f")
-               for name, column in result.jobs.items())  # fmt: skip
+    assert all(
+        np.array_equal(made[name], result.jobs[name], equal_nan=column.dtype.kind == "f")
+        for name, column in result.jobs.items()
+    )
 
 
 @pytest.mark.requires("pandas")
@@ -127,8 +132,9 @@ def test_pandas(result: Result) -> None:
 
     for frame in (pd.DataFrame(result.jobs), result.to_pandas()):
         assert list(frame.columns) == list(result.jobs) and len(frame) == 60
-        assert all(frame[name].tolist() == column.tolist() or column.dtype.kind == "f"
-                   for name, column in result.jobs.items())  # fmt: skip
+        assert all(
+            frame[name].tolist() == column.tolist() or column.dtype.kind == "f" for name, column in result.jobs.items()
+        )
         assert frame["waiting_time"].mean() == pytest.approx(result.metrics["mean_waiting_time"])
 
 

@@ -16,10 +16,18 @@ from hdsim.runs.rerun import Original
 Hdsim = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("platform=teaching", "workload.jobs=20")
 TRAINING = (
-    "workload.jobs=400", "train.steps=256", "train.evaluate_every=128", "train.checkpoint_every=128",
-    "train.validation=1", "train.test=1", "env.jobs=20", "agent.num_envs=2", "agent.num_steps=16", "platform=teaching",
+    "workload.jobs=400",
+    "train.steps=256",
+    "train.evaluate_every=128",
+    "train.checkpoint_every=128",
+    "train.validation=1",
+    "train.test=1",
+    "env.jobs=20",
+    "agent.num_envs=2",
+    "agent.num_steps=16",
+    "platform=teaching",
     "train.tensorboard=false",
-)  # fmt: skip
+)
 MINE = """
 from hdsim.agents.classic import ClassicAgent
 from helper import POLICY
@@ -163,9 +171,12 @@ def test_a_difference_names_file_job_and_software(hdsim: Hdsim, tmp_path: Path) 
     done = hdsim("rerun", "run")
     assert done.returncode == 1
     told = [
-        "line 8 (job_id 8): final_state COMPLETED_FAILED then, COMPLETED_SUCCESSFULLY now", "numpy: 1.0.0 then",
-        "gone: 3 then, none now", "cpu: Z80 then", "1 of ",
-    ]  # fmt: skip
+        "line 8 (job_id 8): final_state COMPLETED_FAILED then, COMPLETED_SUCCESSFULLY now",
+        "numpy: 1.0.0 then",
+        "gone: 3 then, none now",
+        "cpu: Z80 then",
+        "1 of ",
+    ]
     assert all(text in done.stdout for text in told), done.stdout
 
 
@@ -223,7 +234,7 @@ def test_ten_runs_of_the_own_studies_are_repeated(hdsim: Hdsim, tmp_path: Path) 
             ("bsp", "share", "hydra.mode=RUN", "experiment=gangs", "supersteps=20", f"seed={seed}")
             for seed in (1, 2, 3)
         ),
-    ]  # fmt: skip
+    ]
     for number, study in enumerate(studies):
         made(hdsim, *study, f"hydra.run.dir=run{number}")
         assert_identical(hdsim("rerun", f"run{number}"), tmp_path / f"run{number}", tmp_path / f"run{number}-rerun")

@@ -95,8 +95,12 @@ def test_jobs_csv_has_batsims_columns_order_and_decimals(tmp_path: Path) -> None
     rows = rows_of(tmp_path / "jobs.csv")
     assert [row["job_id"] for row in rows] == ["a", 'b,"x"', "c", "d", "e"]
     assert [row["final_state"].removeprefix("COMPLETED_") for row in rows] == [
-        "SUCCESSFULLY", "FAILED", "REJECTED", "WALLTIME_REACHED", "SUCCESSFULLY",
-    ]  # fmt: skip
+        "SUCCESSFULLY",
+        "FAILED",
+        "REJECTED",
+        "WALLTIME_REACHED",
+        "SUCCESSFULLY",
+    ]
     assert [row["success"] for row in rows] == ["1", "0", "0", "0", "1"]
 
 
@@ -123,8 +127,10 @@ def test_machine_states_csv_counts_every_core_once(tmp_path: Path) -> None:
 def test_spans_of_oversubscribed_bandwidth_are_written_if_there_are_any(tmp_path: Path) -> None:
     written(tmp_path / "some")
     assert rows_of(tmp_path / "some/oversubscription.csv")[0] == {
-        "processor": "0", "start": "0.000000", "end": "13.333333",
-    }  # fmt: skip
+        "processor": "0",
+        "start": "0.000000",
+        "end": "13.333333",
+    }
     quiet = small().replaced(memory_bandwidth=0.0)
     written(tmp_path / "none", hdsim.simulate(PLATFORM, quiet, "fcfs"))
     assert not (tmp_path / "none/oversubscription.csv").exists()
@@ -190,8 +196,9 @@ def test_manifest_names_configuration_seed_versions_and_inputs(tmp_path: Path) -
     assert told["seeds"] == {"seed": 3}
     assert told["config"]["workload"] == {"path": "trace.swf", "jobs": None}
     assert {name: told["versions"][name] for name in ("hdsim", "python")} == {
-        "hdsim": hdsim.__version__, "python": ".".join(map(str, sys.version_info[:3])),
-    }  # fmt: skip
+        "hdsim": hdsim.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
     assert {"numpy", "simpy"} <= set(told["versions"])
     digests = {entry["kind"]: entry["sha256"] for entry in told["inputs"]}
     for kind, file in (("platform", path), ("workload", trace), ("agent", agent)):

@@ -30,8 +30,11 @@ from platforms import of_nodes
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
 SCENARIOS = {path.stem: yaml.safe_load(path.read_text()) for path in FILES}
 COLUMNS = {
-    "submit": "submission_time", "cores": "requested_cores", "requested": "requested_time", "gpus": "requested_gpus",
-}  # fmt: skip
+    "submit": "submission_time",
+    "cores": "requested_cores",
+    "requested": "requested_time",
+    "gpus": "requested_gpus",
+}
 SPARSE = {"gpus": 0, "memory": 0.0, "user": -1, "priority": 0}  # for jobs that do not say, where others do
 #: What pods say of a job.
 PODS = {"submit", "runtime", "cores", "requested", "memory", "gpus", "cpu", "select", "priority"}

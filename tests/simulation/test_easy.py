@@ -30,9 +30,7 @@ def test_a_job_takes_the_fast_core_on_which_it_ends_in_time() -> None:
     # Core 0 takes twice as long. The head needs all three at 10 s. The low_power choice for X is core 0, until 16.25 s;
     # on core 2 it ends at 8.25 s.
     platform = of_nodes([{"cores": 1}, {"cores": 1, "gflops": 2}, {"cores": 1, "gflops": 2}])
-    jobs = hdsim.Workload.from_columns(
-        submission_time=[0, 0.1, 0.25], runtime=[10, 1, 8], requested_cores=[1, 3, 1]
-    )  # fmt: skip
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 0.1, 0.25], runtime=[10, 1, 8], requested_cores=[1, 3, 1])
     result = hdsim.simulate(platform, jobs, "easy-first-low_power", check=True)
     assert result.starting_time.tolist()[2] == pytest.approx(0.25)
     assert starts(platform, jobs, "easy-first-low_power")[2] == 0.25
@@ -47,8 +45,9 @@ def test_a_head_that_waits_for_a_down_node_does_not_hide_the_next_job(agent: str
     stream = 40
     jobs = hdsim.Workload.from_columns(
         submission_time=[0.0, 0.0, 1.0, 2.0] + [3.0 + 15 * k for k in range(stream)],
-        runtime=[50.0, 80.0, 10.0, 100.0] + [60.0] * stream, requested_cores=[1, 1, 4, 3] + [1] * stream,
-    )  # fmt: skip
+        runtime=[50.0, 80.0, 10.0, 100.0] + [60.0] * stream,
+        requested_cores=[1, 1, 4, 3] + [1] * stream,
+    )
     begin = starts(of_nodes([{"cores": 1}] * 4), jobs, agent, failures=fails)
     assert begin[2:4] == [100000, 80]
     # Only the first job of the stream ends before that date.
@@ -58,12 +57,16 @@ def test_a_head_that_waits_for_a_down_node_does_not_hide_the_next_job(agent: str
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[str, Any], str, str]:
     """Machines with memory, GPUs and speeds, jobs, an agent and a contention model."""
-    nodes = draw(st.lists(
-        st.fixed_dictionaries(
-            {"cores": st.integers(1, 8), "gflops": st.sampled_from([1, 1, 2])},
-            optional={"memory": st.sampled_from([0.5, 1.25, 4.0]), "gpus": st.integers(1, 2)},
-        ), min_size=1, max_size=6,
-    ))  # fmt: skip
+    nodes = draw(
+        st.lists(
+            st.fixed_dictionaries(
+                {"cores": st.integers(1, 8), "gflops": st.sampled_from([1, 1, 2])},
+                optional={"memory": st.sampled_from([0.5, 1.25, 4.0]), "gpus": st.integers(1, 2)},
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
     seed, jobs = draw(st.integers(0, 2**20)), 60
     rng = np.random.default_rng(seed)
     most = sum(node["cores"] for node in nodes)

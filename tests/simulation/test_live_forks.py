@@ -20,7 +20,7 @@ from hdsim.cluster.requests import Amounts
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
-from hdsim.simulation.setup import Setup
+from hdsim.simulation.setup import ReplaySetup
 
 
 def as_if_elsewhere(original: hdsim.Simulation, **options: Any) -> hdsim.Simulation:
@@ -135,7 +135,7 @@ def test_searches_where_starts_are_confirmed_late_or_refused(kind: str, agent: t
 class Crowded(Asynchronous):
     """Nodes of which others take half of the first one; all jobs start at once."""
 
-    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
+    def open(self, setup: ReplaySetup, directory: Path, stop: Sequence[int]) -> None:
         super().open(setup, directory, stop)
         setup.cluster.cores.occupy(0, Amounts(cpu=4.0, memory=0.0, storage=0.0, gpus=0.0, pods=1.0))
 

@@ -130,13 +130,17 @@ def test_a_run_without_a_resize_has_no_allocations_csv(tmp_path: Path) -> None:
         (2, [8], "job c cannot be resized: expected a running job, it is QUEUED"),
         (3, [9], "job d cannot be resized to cores [9]: it starts at this very instant"),
     ],
-)  # fmt: skip
+)
 def test_a_refused_resize_says_why_and_changes_nothing(job: int, cores: list[int], complaint: str) -> None:
     platform = Platform.homogeneous(nodes=2, cores_per_node=5, memory_gb_per_node=1.0, mem_bw=59.7)
     workload = Workload.from_columns(
-        job_id=np.array(["a", "b", "c", "d"], object), submission_time=[0] * 4, runtime=[9] * 4,
-        requested_cores=[2, 1, 1, 1], memory=[300] * 4, memory_bandwidth=[0.1, 0.7, 0.3, 0.2],
-    )  # fmt: skip
+        job_id=np.array(["a", "b", "c", "d"], object),
+        submission_time=[0] * 4,
+        runtime=[9] * 4,
+        requested_cores=[2, 1, 1, 1],
+        memory=[300] * 4,
+        memory_bandwidth=[0.1, 0.7, 0.3, 0.2],
+    )
     cluster = Cluster(platform, workload)
     for row in range(4):
         cluster.submit(row)
@@ -290,10 +294,14 @@ def snapshot(cluster: Cluster) -> Any:
     store = cluster.cores
     arrays = [getattr(store, name, None) for name in ("node_memory", "free_bandwidth", "processor_idle", "node_idle")]
     return (
-        cluster.idle_ids(), cluster.n_idle, [None if array is None else array.tolist() for array in arrays],
-        {job: store.ids_of(held) for job, held in cluster.running.items()}, list(cluster.resized),
-        len(cluster.allocations.closed), dict(cluster.allocations.begin),
-    )  # fmt: skip
+        cluster.idle_ids(),
+        cluster.n_idle,
+        [None if array is None else array.tolist() for array in arrays],
+        {job: store.ids_of(held) for job, held in cluster.running.items()},
+        list(cluster.resized),
+        len(cluster.allocations.closed),
+        dict(cluster.allocations.begin),
+    )
 
 
 class Resizer(Agent):

@@ -37,7 +37,7 @@ def test_a_job_that_starts_on_cores_given_up_in_the_same_pass(model: str, second
     # From 10 s on job 0 has half its cores, and 90 of 100 s left. Job 1 wants 24 of the 16 GB/s of its processor.
     jobs = hdsim.Workload.from_columns(
         submission_time=[0, 10], runtime=[100, 20], requested_cores=[4, 2], memory_bandwidth=[4, 12]
-    )  # fmt: skip
+    )
     result = hdsim.simulate(PLATFORM, jobs, Shrink([0, 1]), contention=model, check=check)
     assert result.finish_time.tolist() == pytest.approx([190.0, second], rel=1e-12)
 
@@ -61,7 +61,7 @@ def test_jobs_that_exchange_cores_in_one_pass(model: str) -> None:
     platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=6, processors_per_node=6, mem_bw=100)
     jobs = hdsim.Workload.from_columns(
         submission_time=[0, 0, 10], runtime=[100, 100, 20], requested_cores=[4, 2, 1], memory_bandwidth=1
-    )  # fmt: skip
+    )
     result = hdsim.simulate(platform, jobs, Swap(), contention=model, check=True)
     assert result.finish_time.tolist() == pytest.approx([10 + 90 * 4 / 3, 100, 30])
 
@@ -90,9 +90,11 @@ def test_work_of_random_resizes_with_starts(seed: int, model: str) -> None:
     platform = hdsim.Platform.homogeneous(nodes=2, cores_per_node=4, processors_per_node=4, mem_bw=100)
     rng = np.random.default_rng(seed)
     jobs = hdsim.Workload.from_columns(
-        submission_time=np.sort(rng.integers(0, 60, 25)), runtime=rng.integers(1, 40, 25),
-        requested_cores=rng.integers(1, 5, 25), memory_bandwidth=rng.integers(0, 20, 25),
-    )  # fmt: skip
+        submission_time=np.sort(rng.integers(0, 60, 25)),
+        runtime=rng.integers(1, 40, 25),
+        requested_cores=rng.integers(1, 5, 25),
+        memory_bandwidth=rng.integers(0, 20, 25),
+    )
     expected = hdsim.simulate(platform, jobs, Any_(), check=True)
     found = hdsim.simulate(platform, jobs, Any_(), contention=model, check=True)
     assert found.finish_time.tolist() == pytest.approx(expected.finish_time.tolist(), rel=1e-9)
@@ -117,10 +119,8 @@ def test_a_walltime_at_the_end_of_a_superstep_is_part_of_its_instant(steps: Any,
             {"id": "Y", "subtime": 0.5, "res": 2, "profile": "y"},
             {"id": "X", "subtime": 0.5, "res": 1, "profile": "y"},
         ],
-        "profiles": {
-            "a": profile(1e9), "b": profile(2e9), "y": {"type": "parallel_homogeneous", "cpu": 1e9, "com": 0}
-        },
-    }  # fmt: skip
+        "profiles": {"a": profile(1e9), "b": profile(2e9), "y": {"type": "parallel_homogeneous", "cpu": 1e9, "com": 0}},
+    }
     (tmp_path / "jobs.json").write_text(json.dumps(document))
     platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=2, gflops_per_core=1.0)
     agent = {"job_policy": "first", "backfill": "greedy"}

@@ -28,10 +28,20 @@ def read(tmp_path: Path, content: str | bytes, name: str = "t.swf") -> Workload:
 def test_every_field_has_its_column(tmp_path: Path) -> None:
     workload = read(tmp_path, "7 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27\n")
     expected = {
-        "job_id": 7, "original_submission_time": 11, "submission_time": 0, "runtime": 13, "requested_cores": 17,
-        "requested_time": 18, "memory": 0.019, "status": 20, "user": 21, "group": 22, "executable": 23, "queue": 24,
+        "job_id": 7,
+        "original_submission_time": 11,
+        "submission_time": 0,
+        "runtime": 13,
+        "requested_cores": 17,
+        "requested_time": 18,
+        "memory": 0.019,
+        "status": 20,
+        "user": 21,
+        "group": 22,
+        "executable": 23,
+        "queue": 24,
         "partition": 25,
-    }  # fmt: skip
+    }
     assert {key: getattr(workload, key)[0] for key in expected} == expected
     assert np.isinf(workload.walltime[0])
     assert workload.reference_gflops is None

@@ -373,9 +373,11 @@ def test_times_of_json_that_floats_do_not_resolve_are_refused(tmp_path: Path) ->
 
 def test_columns_of_the_user_follow_their_jobs() -> None:
     made = Workload.from_columns(
-        submission_time=[5, 0, 9], runtime=[1, 2, 3], requested_cores=1,
+        submission_time=[5, 0, 9],
+        runtime=[1, 2, 3],
+        requested_cores=1,
         extra={"deadline": [50, 20, 90], "tier": np.array(["gold", "tin", "gold"])},
-    )  # fmt: skip
+    )
     assert made.extra.tolist()[0] == {"deadline": 20, "tier": "tin"}
     assert made.own_column("deadline").tolist() == [20, 50, 90]
     assert made.select([0, 2]).own_column("tier").tolist() == ["tin", "gold"]

@@ -1,6 +1,6 @@
 """hdsim in Batsim's place: a reply of the scheduler in, the next message to it out, no socket.
 
-:mod:`hdsim.backends.batsim.serve` connects a :class:`Server` to a scheduler.
+:mod:`hdsim.backends.batsim.serve` connects a :class:`BatsimServer` to a scheduler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hdsim.backends.batsim.hosts import Hosts
 from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, check_events, describe_simulation
 from hdsim.backends.batsim.jobs import ServedJobs
 from hdsim.backends.batsim.machine import HostCores
-from hdsim.backends.batsim.output import Outcome, OutputWriter
+from hdsim.backends.batsim.output import JobOutcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
     FROM_SCHEDULER,
     LATEST,
@@ -53,7 +53,7 @@ _ENDS = {
 }
 
 
-class Server:
+class BatsimServer:
     """A simulation that a scheduler drives by messages.
 
     Attributes:
@@ -290,7 +290,7 @@ class Server:
             joules = meter.joules(hosts, now) - self._joules.pop(job)
             meter.set_load(hosts, 0.0, now, busy=False)
             record.energy(now, total, "e", meter.least_watts)
-        record.end(now, hosts, Outcome(job, state, cluster.starting_time[job], now, alloc, joules))
+        record.end(now, hosts, JobOutcome(job, state, cluster.starting_time[job], now, alloc, joules))
         name, code = _ENDS[state]
         if code is None:
             code = self._jobs.return_code[job]

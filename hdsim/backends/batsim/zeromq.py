@@ -46,7 +46,7 @@ class WaitInterrupted(Exception):
     """A signal came while a message was awaited."""
 
 
-class Connection:
+class ZeromqConnection:
     """A ZeroMQ socket with one peer; a message is one frame.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from hdsim.backends.kwok.members import Member, Phase
+from hdsim.backends.kwok.members import Member, PodPhase
 from hdsim.backends.kwok.sender import Request, Sender
 from hdsim.kubernetes.objects import GPU, PodView
 
@@ -39,7 +39,7 @@ class Notices:
             return
         # Numbers of nodes change all the time.
         reason = "".join(letter for letter in text if not letter.isdigit())
-        fresh = [member for member in members if member.phase is Phase.WAITING and member.told != reason]
+        fresh = [member for member in members if member.phase is PodPhase.WAITING and member.told != reason]
         requests = []
         for member in fresh:
             requests.append(_event(member.pod, "FailedScheduling", text, self._identity))

@@ -10,7 +10,7 @@ from hdsim.cluster.requests import Amounts
 from hdsim.kubernetes.objects import PodView
 
 
-class Phase(Enum):
+class PodPhase(Enum):
     """State of a pod that hdsim schedules."""
 
     WAITING = auto()
@@ -42,7 +42,7 @@ class Member:
     created: float
     requests: Amounts
     job: int = -1
-    phase: Phase = Phase.WAITING
+    phase: PodPhase = PodPhase.WAITING
     node: str = ""
     attempts: int = 0
     decided: float = math.nan

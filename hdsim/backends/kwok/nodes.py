@@ -22,7 +22,7 @@ _ROUNDING = 1.0
 _BYTES = ("memory", "storage")
 
 
-class Nodes:
+class MirroredNodes:
     """Keeps the nodes of a cluster as those of the API server.
 
     A node that is deleted or not ready takes no pods until it is back, a cordoned one those that tolerate its taint.

@@ -11,17 +11,17 @@ from hdsim.kubernetes.jobs import JobPods
 from hdsim.kubernetes.objects import DURATION, JOB_ID, JOB_LABEL, PodView
 
 if TYPE_CHECKING:
-    from hdsim.backends.kwok.settings import Settings
+    from hdsim.backends.kwok.settings import KwokSettings
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.connection import Connection
 
 _CREATED, _EXISTS = 201, 409
 
 
-class Trace:
+class PodTrace:
     """The pods of known jobs: created when the jobs are due, and recognized when the watch reports them."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, scheduler: str) -> None:
+    def __init__(self, cluster: Cluster, settings: KwokSettings, scheduler: str) -> None:
         self._cluster, self._settings = cluster, settings
         jobs = cluster.workload
         self._pods = JobPods(jobs, cluster.requests, namespace=settings.namespace, scheduler=scheduler)

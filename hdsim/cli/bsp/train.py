@@ -11,7 +11,7 @@ import click
 from hdsim.cli.bsp.gang import write
 from hdsim.cli.launch import configured
 from hdsim.cli.train import QUIET, launch_training, report_scores
-from hdsim.runs.command import Command, Outcome
+from hdsim.runs.command import Command, RunOutcome
 from hdsim.runs.trainings import run_training
 from hdsim.util.files import shown
 
@@ -42,7 +42,7 @@ def _build(config: Mapping[str, Any]) -> GangTask:
     return GangTask(config)
 
 
-def _report(task: GangTask, outcome: Outcome) -> None:
+def _report(task: GangTask, outcome: RunOutcome) -> None:
     best = report_scores(outcome)
     click.echo(f"run            hdsim bsp run controller=learned controller.checkpoint={shown(best)}")
 

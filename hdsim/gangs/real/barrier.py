@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from hdsim.gangs.real.session import Session
+from hdsim.gangs.real.session import KazooSession
 
 
 class Closed(Exception):
@@ -22,7 +22,7 @@ class DoubleBarrier:
     `check` is called at each look of a wait; it raises what ends the wait.
     """
 
-    def __init__(self, session: Session, path: str, members: Collection[str], check: Callable[[], object]) -> None:
+    def __init__(self, session: KazooSession, path: str, members: Collection[str], check: Callable[[], object]) -> None:
         self._session, self._path, self._members, self._check = session, path, frozenset(members), check
 
     def open(self) -> None:
@@ -93,7 +93,7 @@ class DoubleBarrier:
 class Queue:
     """A queue of messages for one consumer: persistent sequential nodes in their order."""
 
-    def __init__(self, session: Session, path: str) -> None:
+    def __init__(self, session: KazooSession, path: str) -> None:
         self._session, self._path = session, path
 
     def put(self, message: bytes) -> None:

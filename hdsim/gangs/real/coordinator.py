@@ -13,7 +13,7 @@ from hdsim.errors import BackendError
 from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.launcher import Launcher
-from hdsim.gangs.real.session import Session
+from hdsim.gangs.real.session import KazooSession
 from hdsim.gangs.real.task import CONTROLLER
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Coordinator:
     """
 
     def __init__(
-        self, session: Session, launcher: Launcher, tasks: Sequence[str], journal: Journal, attempts: int
+        self, session: KazooSession, launcher: Launcher, tasks: Sequence[str], journal: Journal, attempts: int
     ) -> None:
         self._session, self._launcher, self._tasks, self._journal = session, launcher, tasks, journal
         self._root, self._timeout, self._attempts = launcher.site.root, launcher.site.timeouts.superstep, attempts
@@ -65,9 +65,15 @@ class Coordinator:
                 self._journal.fail(superstep=superstep, attempt=attempt, time=time.time(), fault=words)
                 continue
             self._journal.finish(
-                superstep=superstep, attempt=attempt, begin=begin, prepared=prepared, sizes=list(sizes),
-                shares=list(shares), tasks=reports, **facts,
-            )  # fmt: skip
+                superstep=superstep,
+                attempt=attempt,
+                begin=begin,
+                prepared=prepared,
+                sizes=list(sizes),
+                shares=list(shares),
+                tasks=reports,
+                **facts,
+            )
             barrier.leave(CONTROLLER)
             return
         raise BackendError(f"superstep {superstep}: {words}; expected an attempt without a fault among {attempt}")

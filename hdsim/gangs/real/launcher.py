@@ -51,11 +51,17 @@ class Site:
         """Returns the arguments of ``python`` for the process of a task."""
         stressors, timeouts = self.stressors, self.timeouts
         options = {
-            "zookeeper": self.zookeeper, "root": self.root, "task": task, "member": member, "folder": folder,
-            "operations": stressors.scale * stressors.operations[task], "instances": stressors.instances,
-            "session-timeout": timeouts.session, "connection-timeout": timeouts.connection,
+            "zookeeper": self.zookeeper,
+            "root": self.root,
+            "task": task,
+            "member": member,
+            "folder": folder,
+            "operations": stressors.scale * stressors.operations[task],
+            "instances": stressors.instances,
+            "session-timeout": timeouts.session,
+            "connection-timeout": timeouts.connection,
             "superstep-timeout": timeouts.superstep,
-        }  # fmt: skip
+        }
         return ["-m", "hdsim.gangs.real.task", *(f"--{name}={value}" for name, value in options.items())]
 
 

@@ -22,7 +22,7 @@ from hdsim.gangs.real.coordinator import Coordinator
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.launcher import Launcher, Site, Timeouts
 from hdsim.gangs.real.server import Server
-from hdsim.gangs.real.session import Session
+from hdsim.gangs.real.session import KazooSession
 from hdsim.gangs.simulation import Gang, GangRun, RunningGang
 from hdsim.gangs.stressors import Stressors
 
@@ -110,7 +110,7 @@ def run(
         logs.mkdir(parents=True)
         if zookeeper is None:
             zookeeper = stack.enter_context(Server(directory / "zookeeper", logs / "zookeeper.log")).address
-        session = stack.enter_context(Session(zookeeper, timeout=timeouts.session, patience=timeouts.connection))
+        session = stack.enter_context(KazooSession(zookeeper, timeout=timeouts.session, patience=timeouts.connection))
         for earlier in journal.starts:
             session.delete(earlier["root"])  # Processes of a killed controller end.
         root = f"/hdsim/{uuid.uuid4().hex[:12]}"

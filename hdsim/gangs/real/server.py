@@ -71,8 +71,11 @@ class Server:
         settings.write_text(_SETTINGS.format(folder=folder, port=port, host=_HOST))
         self._command = [script, "start-foreground", str(settings)]
         self._environment = {
-            **os.environ, "JMXDISABLE": "true", "SERVER_JVMFLAGS": _JVM, "ZOO_LOG_DIR": str(folder),
-        }  # fmt: skip
+            **os.environ,
+            "JMXDISABLE": "true",
+            "SERVER_JVMFLAGS": _JVM,
+            "ZOO_LOG_DIR": str(folder),
+        }
         # The kernel ends a child with the thread that started it, so one thread starts them all.
         self._thread = threading.Thread(target=self._keep, name="zookeeper")
         self._thread.start()

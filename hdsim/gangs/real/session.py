@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 _PAUSE = 0.5
 
 
-class Session:
+class KazooSession:
     """A session of kazoo.
 
     Operations wait for a lost connection to return. They may then be repeated although they were carried out, so

@@ -26,8 +26,11 @@ from hdsim.simulation.alone import run_alone
 
 #: Controllers to compare with.
 _BASELINES: dict[str, type[Controller]] = {
-    "static": Static, "static_window": StaticWindow, "dynamic_window": DynamicWindow, "dynamic_mpc": DynamicMpc,
-}  # fmt: skip
+    "static": Static,
+    "static_window": StaticWindow,
+    "dynamic_window": DynamicWindow,
+    "dynamic_mpc": DynamicMpc,
+}
 
 
 class GangTask(EpisodeTask):

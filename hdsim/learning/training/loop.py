@@ -14,7 +14,7 @@ from pathlib import Path
 from hdsim.errors import NoMoreJobs
 from hdsim.learning import checkpoint
 from hdsim.learning.training.learner import Learner
-from hdsim.learning.training.progress import Progress
+from hdsim.learning.training.progress import TrainingProgress
 from hdsim.learning.training.records import Records
 from hdsim.learning.training.reproducible import reproducible
 from hdsim.learning.training.task import Task
@@ -206,5 +206,5 @@ class Training:
         step, steps, every = self.state.step, self._settings["steps"], self._settings[interval]
         return min(step - step % every + every, steps) if step < steps else step + 1
 
-    def _shown(self) -> Progress:
-        return Progress(self._settings["steps"], self.state.step, shown=self._progress)
+    def _shown(self) -> TrainingProgress:
+        return TrainingProgress(self._settings["steps"], self.state.step, shown=self._progress)

@@ -79,8 +79,13 @@ class SchedulingTask(EpisodeTask):
         _check_traces(traces, workload, [slice(start, start + jobs) for start in (*validation, *test)])
         windows = [] if traces else [(start, jobs) for start in (*validation, *test)]
         settings = {
-            "platform": platform, "workload": traces or workload, "held_out": windows, "backend": real, **options, **env
-        }  # fmt: skip
+            "platform": platform,
+            "workload": traces or workload,
+            "held_out": windows,
+            "backend": real,
+            **options,
+            **env,
+        }
         if backend.brings_jobs and settings.get("max_steps") is None:
             settings["max_steps"] = env["jobs"] or jobs
         here = real or (agent if agent.reads_environments else None)

@@ -49,10 +49,25 @@ log = logging.getLogger(__name__)
 _FURTHER = ("progress.csv", "evaluation.csv", "checkpoints", "pods.csv", "runs.csv")
 #: Files of results, equal byte for byte in equal runs.
 OUTPUTS = (
-    "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
-    "outages.csv", "interruptions.csv", "failed_starts.csv", "allocations.csv", "job_details.csv", "contention.csv",
-    "supersteps.csv", "profile.csv", "gangs.csv", "barriers.csv", "faults.csv", "accounting.csv",
-)  # fmt: skip
+    "jobs.csv",
+    "schedule.csv",
+    "machine_states.csv",
+    "metrics.json",
+    "platform.json",
+    "oversubscription.csv",
+    "outages.csv",
+    "interruptions.csv",
+    "failed_starts.csv",
+    "allocations.csv",
+    "job_details.csv",
+    "contention.csv",
+    "supersteps.csv",
+    "profile.csv",
+    "gangs.csv",
+    "barriers.csv",
+    "faults.csv",
+    "accounting.csv",
+)
 
 
 def check_place(path: Path, config: Mapping[str, Any]) -> None:

@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 
 #: Columns of a workload that affect a replay.
 _DIGESTED = (
-    "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
-    "fixed_duration", "return_code",
-)  # fmt: skip
+    "submission_time",
+    "runtime",
+    "requested_time",
+    "walltime",
+    "requested_cores",
+    "memory",
+    "memory_bandwidth",
+    "fixed_duration",
+    "return_code",
+)
 #: Files in a folder of series for gangs.
 SERIES = ("*.csv", "*.csv.gz")
 #: Folders of the code whose version a manifest holds.

@@ -24,11 +24,26 @@ from hdsim.util.version import __version__
 MANIFEST = "manifest.json"
 #: Keys that hdsim itself reads, by type; all but the first two may be absent.
 _TYPES: dict[str, type] = {
-    "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "inputs": list,
-    "results": dict, "own_metrics": dict, "period": list,
-    "process": dict, "start": str, "duration": float, "simulated_seconds": float, "git_commit": str,
-    "kind": str, "working_directory": str, "machine": dict, "failure": dict,
-}  # fmt: skip
+    "status": str,
+    "config": dict,
+    "versions": dict,
+    "seeds": dict,
+    "workload": dict,
+    "training": dict,
+    "inputs": list,
+    "results": dict,
+    "own_metrics": dict,
+    "period": list,
+    "process": dict,
+    "start": str,
+    "duration": float,
+    "simulated_seconds": float,
+    "git_commit": str,
+    "kind": str,
+    "working_directory": str,
+    "machine": dict,
+    "failure": dict,
+}
 _NAMES = {str: "a text", dict: "an object", list: "a list", float: "a number"}
 
 

@@ -215,10 +215,17 @@ def read(path: str | Path, *, full: bool = True) -> Run:
         # The first segment of a job, assigned last, has what the job asked for.
         jobs["requested_gpus"][segments.job[::-1]] = segments.gpus[::-1]
     return Run(
-        path, manifest, {} if records_only else read_metrics(path, manifest), platform, jobs, spans, segments,
-        _read_outages(path / "outages.csv", platform), _read_pods(path / "pods.csv"),
+        path,
+        manifest,
+        {} if records_only else read_metrics(path, manifest),
+        platform,
+        jobs,
+        spans,
+        segments,
+        _read_outages(path / "outages.csv", platform),
+        _read_pods(path / "pods.csv"),
         _read_contention(path / "contention.csv"),
-    )  # fmt: skip
+    )
 
 
 def _read_pods(path: Path) -> dict[str, Floats]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory.manifest import other_software, read_manifest
-from hdsim.runs.command import Command, Outcome
-from hdsim.runs.plan import Run
+from hdsim.runs.command import Command, RunOutcome
+from hdsim.runs.plan import PlannedRun
 
 
 class Pruned(KeyboardInterrupt):
@@ -27,13 +27,13 @@ class Goal:
     metric: str
     trains: bool
 
-    def command_for(self, run: Run, judge: Callable[[int, float], object] | None) -> Command:
+    def command_for(self, run: PlannedRun, judge: Callable[[int, float], object] | None) -> Command:
         """The command for a run of a trial, whose judge gets step and score of each evaluation of a training."""
         if not self.trains:
             return self.command
         return replace(self.command, run=partial(_train, resume=_can_resume(run), judge=judge))
 
-    def value(self, outcome: Outcome) -> float:
+    def value(self, outcome: RunOutcome) -> float:
         """The metric of a run.
 
         Raises:
@@ -64,7 +64,7 @@ def _train(
     return run_training(setup, directory, resume=resume, progress=False, **options)
 
 
-def _can_resume(run: Run) -> bool:
+def _can_resume(run: PlannedRun) -> bool:
     """Whether a killed process has left this very training, rather than one of other inputs or another version."""
     from hdsim.results.run_directory.inputs import changed_inputs
 

@@ -26,7 +26,7 @@ _ALLOWED = "choice(a,b), range(low,high,step), interval(low,high), int(interval(
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """Settings that are searched for.
 
     Attributes:
@@ -36,7 +36,7 @@ class Space:
     distributions: Mapping[str, BaseDistribution]
 
     @classmethod
-    def parse(cls, texts: Mapping[str, Any]) -> Space:
+    def parse(cls, texts: Mapping[str, Any]) -> SearchSpace:
         """Reads a space.
 
         Raises:

@@ -21,23 +21,23 @@ from sqlalchemy.exc import SQLAlchemyError
 from hdsim.errors import ConfigError, HdsimError
 from hdsim.results.metrics import Direction, direction
 from hdsim.results.run_directory.failure import Failure
-from hdsim.runs.command import Command, Outcome, attempt
-from hdsim.runs.plan import Run
+from hdsim.runs.command import Command, RunOutcome, attempt
+from hdsim.runs.plan import PlannedRun
 from hdsim.runs.pool import Pool
 from hdsim.runs.tuning.goal import Goal, Pruned
-from hdsim.runs.tuning.space import Space
+from hdsim.runs.tuning.space import SearchSpace
 from hdsim.util.text import shown
 
 DATABASE = "study.db"
 _NAME = "hdsim"
 _OVER = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
-Submit = Callable[[Command, Run], "Future[Outcome]"]
-Evaluation = Generator[tuple[Command, Run], Outcome, float | None]
+Submit = Callable[[Command, PlannedRun], "Future[RunOutcome]"]
+Evaluation = Generator[tuple[Command, PlannedRun], RunOutcome, float | None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class TuningSettings:
     """Settings of a search: trials, those of earlier processes included; seed of the sampler; `median` or `none`."""
 
     trials: int
@@ -45,7 +45,7 @@ class Settings:
     pruner: str
 
 
-class Study:
+class TuningStudy:
     """A search in a directory.
 
     Values of a trial follow from the seed and the trials before: with one worker the trials are those of a search that
@@ -61,10 +61,10 @@ class Study:
     def __init__(
         self,
         directory: Path,
-        space: Space,
+        space: SearchSpace,
         goal: Goal,
-        settings: Settings,
-        plan: Callable[[Sequence[str], Path], Sequence[Run]],
+        settings: TuningSettings,
+        plan: Callable[[Sequence[str], Path], Sequence[PlannedRun]],
         identity: Mapping[str, Any],
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -147,7 +147,7 @@ class Study:
         complete = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return self.study.best_trial if complete else None
 
-    def runs(self, trial: FrozenTrial | Trial) -> Sequence[Run]:
+    def runs(self, trial: FrozenTrial | Trial) -> Sequence[PlannedRun]:
         """The runs of a trial.
 
         Raises:
@@ -162,9 +162,9 @@ class Study:
             KeyboardInterrupt: A signal arrived.
         """
         with _executor(jobs) as submit:
-            working: dict[Future[Outcome], tuple[Trial, Evaluation]] = {}
+            working: dict[Future[RunOutcome], tuple[Trial, Evaluation]] = {}
 
-            def go_on(trial: Trial, evaluation: Evaluation, outcome: Outcome | None = None) -> None:
+            def go_on(trial: Trial, evaluation: Evaluation, outcome: RunOutcome | None = None) -> None:
                 step = self._advanced(trial, evaluation, outcome)
                 if step is None:
                     ended(self.study.get_trials(deepcopy=False)[trial.number])
@@ -201,7 +201,9 @@ class Study:
             raise self._damage(f"{trial.number + 1} trials with {known} different numbers")
         return trial
 
-    def _advanced(self, trial: Trial, evaluation: Evaluation, outcome: Outcome | None) -> tuple[Command, Run] | None:
+    def _advanced(
+        self, trial: Trial, evaluation: Evaluation, outcome: RunOutcome | None
+    ) -> tuple[Command, PlannedRun] | None:
         """The next run of a trial; None: the trial has ended and its result is stored."""
         try:
             return next(evaluation) if outcome is None else evaluation.send(outcome)
@@ -293,12 +295,12 @@ def _executor(jobs: int) -> Iterator[Submit]:
             yield lambda command, run: pool.submit(command, run.config, run.directory, composed=run.composed)
         return
 
-    def here(command: Command, run: Run) -> Future[Outcome]:
-        done: Future[Outcome] = Future()
+    def here(command: Command, run: PlannedRun) -> Future[RunOutcome]:
+        done: Future[RunOutcome] = Future()
         try:
             done.set_result(attempt(command, run.config, run.directory, run.composed))
         except Pruned as pruned:
-            done.set_result(Outcome(run.directory, {}, Failure.of(pruned)))
+            done.set_result(RunOutcome(run.directory, {}, Failure.of(pruned)))
         return done
 
     yield here

@@ -85,9 +85,32 @@ class OrderEvolution(Learner):
     none_from_easy: bool = False
     start: Floats | None = None
     linear_rlscheduler: Sequence[float] | None = (
-        1.0, -2.0, 1.0, -2.0, 0.0, 0.0, 6.0, -1.0, 2.5, 1.5, -1.0, -3.5, 1.0, 0.0, 0.0, 0.0, 0.0, -3.5, 0.0, 1.0, -4.0,
-        0.0, 0.0, 0.0, -8.0,
-    )  # fmt: skip
+        1.0,
+        -2.0,
+        1.0,
+        -2.0,
+        0.0,
+        0.0,
+        6.0,
+        -1.0,
+        2.5,
+        1.5,
+        -1.0,
+        -3.5,
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        -3.5,
+        0.0,
+        1.0,
+        -4.0,
+        0.0,
+        0.0,
+        0.0,
+        -8.0,
+    )
     least_slowdown: float = 1.6
     typical_slowdown: Sequence[float] = (280.0, 25.0, 55.0)
     generation: int = field(default=0, init=False)
