@@ -1,5 +1,5 @@
 # make run    replay the shipped trace on the shipped heterogeneous platform gaia, with a report
-# make test   the tests of every change      make test-all   those and their repetitions (docs/inside.md)
+# make test   the tests of every change      make test-all   all tests (docs/inside.md)
 # make lint   style and types                make bench      benchmarks
 # make docs   tables of the documentation that are made from the code
 # make fuzz   inputs of all kinds, mutated: SEED and CASES (docs/inside.md)
@@ -19,7 +19,10 @@ BENCH ?=
 SEED ?= 1
 CASES ?= 20000
 
-.PHONY: run test test-all lint bench fuzz docs clean
+# Containers often set it; the workers of pytest would compile all modules and rewrite all assertions in every run.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run test test-ci test-all lint bench fuzz docs clean
 
 run: $(VENV)/.run
 	@$(BIN)/hdsim run platform=gaia agent=easy contention=threshold hydra.run.dir=$(RUN)
@@ -28,8 +31,11 @@ run: $(VENV)/.run
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
 
+test-ci: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 60 --ci $(TESTS)
+
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --all $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 60 --all $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

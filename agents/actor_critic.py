@@ -1,22 +1,25 @@
-"""Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016), with updates from short rollouts."""
+"""Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016), with updates from short rollouts.
+
+It is PPO with one pass over a rollout as one batch, in which no ratio is clipped, and RMSprop (Huang et al., A2C is a
+special case of PPO, 2022).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from hdsim.learning.agent import TensorShapes, Transitions, map_arrays, stacked
 from hdsim.learning.settings import integer, layer_widths, number
-from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, masked_log_softmax
+from hdsim.learning.training.networks import masked_log_softmax
+from hdsim.learning.training.on_policy import RolloutAgent
 
 
 @dataclass(eq=False, kw_only=True)
-class ActorCriticAgent(SoftmaxAgent):
+class ActorCriticAgent(RolloutAgent):
     """A2C: policy gradient with a learned value as its baseline and bootstrap.
 
     Args:
@@ -32,9 +35,8 @@ class ActorCriticAgent(SoftmaxAgent):
         kernel: Widths of the kernel's layers.
     """
 
-    weights = ("network",)
-    progress = ("optimizer", "rollout")
-    starts_from = ("ImitationAgent",)
+    #: Returns up to the end of the rollout.
+    gae_lambda = 1.0
 
     num_envs: int = integer(8)
     num_steps: int = integer(16)
@@ -47,75 +49,31 @@ class ActorCriticAgent(SoftmaxAgent):
     hidden: Sequence[int] = layer_widths(64, 64)
     kernel: Sequence[int] = layer_widths(32, 16, 8)
 
-    def build(self, shapes: TensorShapes) -> None:
-        """Policy (actor) and value (critic), RMSprop, and an empty rollout."""
-        self.any_size = shapes.row_per_action
-        self.network = self.networks(shapes).to(self.torch_device)
-        self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=self.learning_rate, alpha=0.99, eps=1e-5)
-        self.rollout: list[dict[str, Any]] = []
+    def optimizer_of(self, parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+        """RMSprop."""
+        return torch.optim.RMSprop(parameters, lr=self.learning_rate, alpha=0.99, eps=1e-5)
 
-    def networks(self, shapes: TensorShapes) -> ActorCritic:
-        """Policy and value."""
-        return ActorCritic.of(shapes, self.hidden, self.kernel)
-
-    def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
-        return self.network.actor
-
-    # ---- learning
-
-    def learn(self, step: Transitions) -> dict[str, float]:
-        """Adds a step to the rollout; updates the networks when it is full."""
-        rewards = step.rewards.astype(np.float32)
-        if step.truncated.any():
-            rewards = rewards + self.gamma * step.truncated * self._values(step.next_observations)
-        self.rollout.append(
-            {
-                "observations": step.observations,
-                "masks": step.masks,
-                "actions": step.actions,
-                "rewards": rewards,
-                "continues": 1.0 - (step.terminated | step.truncated).astype(np.float32),
-            }
-        )
-        return self._update(step.next_observations) if len(self.rollout) == self.num_steps else {}
-
-    def _update(self, next_observations: Any) -> dict[str, float]:
-        returns = self._values(next_observations)
-        targets = []
-        for moment in reversed(self.rollout):
-            returns = moment["rewards"] + self.gamma * moment["continues"] * returns
-            targets.insert(0, returns)
-        observations, masks, actions = (
-            map_arrays(
-                lambda array: array.reshape(-1, *array.shape[2:]), stacked([moment[name] for moment in self.rollout])
-            )
-            for name in ("observations", "masks", "actions")
-        )
-        self.rollout = []
-        logits, values = self.network(self.inputs(observations))
-        log_probs = masked_log_softmax(logits, self.tensors(masks))
-        advantage = self.tensors(np.concatenate(targets)) - values
-        taken = log_probs.gather(1, self.tensors(actions)[:, None]).squeeze(1)
-        weight = advantage.detach()
+    def losses(
+        self,
+        observations: Any,
+        masks: torch.Tensor,
+        actions: torch.Tensor,
+        log_probs: torch.Tensor,
+        advantages: torch.Tensor,
+        returns: torch.Tensor,
+    ) -> dict[str, torch.Tensor]:
+        """The loss of a rollout, and its terms."""
+        logits, values = self.network(observations)
+        all_log_probs = masked_log_softmax(logits, masks)
+        taken = all_log_probs.gather(1, actions[:, None]).squeeze(1)
         if self.normalize_advantage:
-            weight = (weight - weight.mean()) / (weight.std() + 1e-8)
-        policy_loss = -(weight * taken).mean()
-        value_loss = advantage.square().mean()
-        entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
-        loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
-        self.optimizer.step()
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        policy_loss = -(advantages * taken).mean()
+        value_loss = (returns - values).square().mean()
+        entropy = -(all_log_probs.exp() * all_log_probs).sum(dim=1).mean()
         return {
-            "loss": loss.item(),
-            "policy_loss": policy_loss.item(),
-            "value_loss": value_loss.item(),
-            "entropy": entropy.item(),
+            "loss": policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
         }
-
-    @torch.no_grad()
-    def _values(self, observations: Any) -> np.ndarray:
-        values: np.ndarray = self.network(self.inputs(observations))[1].cpu().numpy()
-        return values

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.errors import ConfigError, not_one_of
+from hdsim.kernels.rules import name_and_depth
 from hdsim.scheduling.agent import Agent, StockRules
 from hdsim.scheduling.backfill import find_backfill
 from hdsim.scheduling.estimates import ESTIMATES, make_estimates
@@ -27,8 +28,8 @@ class ClassicAgent(Agent):
     Args:
         job_policy: Order of the queue (see :mod:`hdsim.scheduling.orders`), or ``void``, which starts nothing.
         core_policy: Which idle cores a job gets (see :mod:`hdsim.cluster.selection`).
-        backfill: ``none``, ``easy``, ``conservative``, ``rlscheduler``, ``greedy`` or an algorithm of one's own (see
-            :func:`hdsim.scheduling.backfill.find_backfill`).
+        backfill: ``none``, ``easy``, ``conservative``, ``rlscheduler``, ``greedy``, ``hybrid``, a number of
+            reservations or an algorithm of one's own (see :func:`hdsim.scheduling.backfill.find_backfill`).
         backfill_order: Order in which candidates are tried; the job policy's own by default.
         commit_head: Once a job is the head it stays the head until it starts (RLScheduler's protocol).
         estimates: Run times that orders and backfilling take: ``requested``, ``actual`` or ``last_two`` (see
@@ -47,7 +48,7 @@ class ClassicAgent(Agent):
         self,
         job_policy: str = "first",
         core_policy: str = "high_gflops",
-        backfill: str | Mapping[str, Any] = "none",
+        backfill: str | int | Mapping[str, Any] = "none",
         backfill_order: str | None = None,
         commit_head: bool = False,
         estimates: str = "requested",
@@ -69,7 +70,8 @@ class ClassicAgent(Agent):
         if job_policy != "void":
             order = job_order(job_policy, multifactor).under(name, commit_head)
             candidates = candidates and candidates.under(name, commit_head)
-            self.rules = StockRules(order, candidates, name, commit_head, estimates)
+            _, depth = name_and_depth(backfill)
+            self.rules = StockRules(order, candidates, name, commit_head, estimates, depth)
 
     def begin(self, cluster: Cluster) -> None:
         """Creates the queues."""

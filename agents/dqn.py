@@ -24,7 +24,7 @@ from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
 from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
-from hdsim.learning.training.networks import score_network
+from hdsim.learning.training.networks import descend, score_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -126,9 +126,13 @@ class DQNAgent(LearningAgent):
             path = Path(self.replay_from)
             recording = self.replay_from if path.exists() or len(path.parts) > 1 else None
             self.demonstrations = Demonstrations(
-                environments, evaluation, teacher=self.replay_from, recording=recording, steps=self.replay_steps,
+                environments,
+                evaluation,
+                teacher=self.replay_from,
+                recording=recording,
+                steps=self.replay_steps,
                 where="agent.replay_from",
-            )  # fmt: skip
+            )
 
     # ---- choosing
 
@@ -188,10 +192,7 @@ class DQNAgent(LearningAgent):
             td_target = rewards + discounts * target_values.gather(1, best).squeeze(1)
         old_value = self.network(observations).gather(1, actions[:, None]).squeeze(1)
         loss = nn.functional.smooth_l1_loss(old_value, td_target)
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
-        self.optimizer.step()
+        descend(loss, self.network, self.optimizer, self.max_grad_norm)
         return {"loss": loss.item(), "mean_value": old_value.mean().item(), "epsilon": self.epsilon}
 
 

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.utils import parameters_to_vector
 
 from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions
 from hdsim.learning.settings import integer, layer_widths, number
+from hdsim.learning.training.evolution import EvolutionStrategy
 from hdsim.learning.training.networks import numpy_policy, score_network
 from hdsim.results.metrics import direction
 from hdsim.simulation.replay import Interrupted
@@ -60,6 +60,7 @@ class Evolution(LearningAgent):
     def evolve(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Begins with a policy, whose weights an optimizer changes."""
         self.network, self.optimizer = network, optimizer
+        self.strategy = EvolutionStrategy(list(network.parameters()), optimizer, self.pairs, self.sigma)
         self.played: list[list[int]] = []  # (trace, first job, jobs) of windows that wait for the next generation
         self.steps = 0  # steps of all environments so far
 
@@ -104,23 +105,19 @@ class Evolution(LearningAgent):
 
     def _generation(self, windows: Sequence[Sequence[int]]) -> dict[str, float]:
         """Replays windows under all members and moves the policy towards the better ones."""
-        policy = parameters_to_vector(self.network.parameters()).detach().numpy().copy()
-        noise = self.rng.standard_normal((self.pairs, len(policy))).astype(np.float32)
-        noise = np.concatenate([noise, -noise])
         traces = self._environments[0].episodes.traces
         jobs = [traces[trace][first : first + length] for trace, first, length in windows]
-        scores = np.zeros((len(noise), len(jobs)))
+        scores = np.zeros((2 * self.pairs, len(jobs)))
         stopped: list[int] = []
-        for member, change in enumerate(noise):
-            self._become(policy + self.sigma * change)
-            for index, window in enumerate(jobs):
-                scores[member, index] = self._score(window, stopped)
-        self._become(policy)
-        costs = self.costs(scores)
-        gradient = (costs @ noise / (len(noise) * self.sigma)).astype(np.float32)
-        for parameter, part in self._parts(gradient):
-            parameter.grad = torch.from_numpy(part.copy())
-        self.optimizer.step()
+
+        def evaluate(members: NDArray[np.float32]) -> Floats:
+            for member, weights in enumerate(members):
+                self.strategy.become(weights)
+                for index, window in enumerate(jobs):
+                    scores[member, index] = self._score(window, stopped)
+            return self.costs(scores)
+
+        self.strategy.advance(self.rng, evaluate)
         for number_ in stopped:
             # The generation is complete: the training can stop and resume here.
             signal.raise_signal(number_)
@@ -138,18 +135,6 @@ class Evolution(LearningAgent):
                 return float(self._evaluation.scores(self, [window])[0])
             except Interrupted as interrupted:
                 stopped.append(interrupted.signal)
-
-    def _become(self, weights: NDArray[np.float32]) -> None:
-        with torch.no_grad():
-            for parameter, part in self._parts(weights):
-                parameter.copy_(torch.from_numpy(part))
-
-    def _parts(self, vector: NDArray[np.float32]) -> list[tuple[nn.Parameter, NDArray[np.float32]]]:
-        """All parameters with their slices of a vector of all weights."""
-        parameters = list(self.network.parameters())
-        ends = np.cumsum([parameter.numel() for parameter in parameters])
-        parts = np.split(vector, ends[:-1])
-        return [(one, part.reshape(one.shape)) for one, part in zip(parameters, parts, strict=True)]
 
 
 def relative(scores: Floats) -> Floats:

@@ -27,7 +27,7 @@ from hdsim.learning.agent import TensorShapes, Transitions, map_arrays
 from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
-from hdsim.learning.training.networks import SoftmaxAgent, masked_log_softmax, score_network
+from hdsim.learning.training.networks import SoftmaxAgent, descend, masked_log_softmax, score_network
 from hdsim.scheduling.orders import JobOrder
 
 if TYPE_CHECKING:
@@ -206,9 +206,6 @@ class ImitationAgent(SoftmaxAgent):
         actions = self.tensors(batch.actions)
         log_probs = self.policy(self.tensors(batch.observations), self.tensors(batch.masks))
         loss = nn.functional.nll_loss(log_probs, actions)
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
-        self.optimizer.step()
+        descend(loss, self.network, self.optimizer, self.max_grad_norm)
         agreement = (log_probs.argmax(dim=1) == actions).float().mean()
         return {"loss": loss.item(), "agreement": agreement.item()}

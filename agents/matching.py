@@ -21,7 +21,7 @@ from hdsim.cluster.state import Cluster
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.errors import ConfigError
 from hdsim.kernels import matching
-from hdsim.kernels.matching import OVERSUBSCRIBED, Machine, Wishes
+from hdsim.kernels.matching import OVERSUBSCRIBED, ProcessorConstants, Wishes
 from hdsim.learning.agent import TensorShapes
 from hdsim.learning.settings import integer, number, word
 from hdsim.util.units import in_bytes
@@ -70,7 +70,7 @@ class MatchingAgent(Evolution):
         speed = platform.gflops / platform.reference_gflops
         levels = np.unique(np.concatenate([speed, OVERSUBSCRIBED * speed])[~np.tile(platform.is_gpu, 2)])[::-1]
         fixed = np.log(np.stack([speed, platform.power / platform.gflops]))
-        self._machine = Machine(levels.copy(), speed, fixed)
+        self._machine = ProcessorConstants(levels.copy(), speed, fixed)
         self._empty = NodeCores(platform, cluster.requests, self.core_policy, cluster.rng).state
         self._ids = np.empty(platform.n_cores, np.int64)
         self._see(cluster)
@@ -80,12 +80,14 @@ class MatchingAgent(Evolution):
         jobs, (parameters,) = cluster.workload, self.network.parameters()
         weights = UNITS * parameters.detach().double().numpy()
         memory = in_bytes(jobs.memory) if cluster.requests.memory_matters else np.zeros(len(jobs))
-        columns = np.stack([
-            np.log(np.maximum(jobs.requested_time, 1.0) / 3600),
-            np.log(jobs.requested_cores / 8),
-            np.log(np.maximum(jobs.memory_bandwidth, 1.0) / 8),
-            jobs.submission_time / 86400,
-        ])  # fmt: skip
+        columns = np.stack(
+            [
+                np.log(np.maximum(jobs.requested_time, 1.0) / 3600),
+                np.log(jobs.requested_cores / 8),
+                np.log(np.maximum(jobs.memory_bandwidth, 1.0) / 8),
+                jobs.submission_time / 86400,
+            ]
+        )
         kinds, of_job = np.unique(
             np.stack([jobs.requested_cores, memory, jobs.memory_bandwidth]), axis=1, return_inverse=True
         )

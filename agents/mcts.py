@@ -65,9 +65,18 @@ class Mcts(Rollout):
         commit_head: bool | None = None,
     ) -> None:
         super().__init__(
-            candidates, base, backfill, core_policy, scenarios, arrivals, runtimes, objective, budget, budget_ms,
+            candidates,
+            base,
+            backfill,
+            core_policy,
+            scenarios,
+            arrivals,
+            runtimes,
+            objective,
+            budget,
+            budget_ms,
             commit_head,
-        )  # fmt: skip
+        )
         if depth != int(depth) or depth < 1:
             raise ConfigError(f"mcts: expected an integer of at least 1, got {depth}", where="agent.depth")
         if not exploration >= 0:
@@ -86,17 +95,35 @@ class Mcts(Rollout):
         return int(most_visited(tree))
 
     def _grow(
-        self, compiled: bool, cluster: Cluster, queued: Ints, heads: Ints, future: Future, tree: Tree, usual: Floats,
-        path: Ints, number: int,
-    ) -> None:  # fmt: skip
+        self,
+        compiled: bool,
+        cluster: Cluster,
+        queued: Ints,
+        heads: Ints,
+        future: Future,
+        tree: Tree,
+        usual: Floats,
+        path: Ints,
+        number: int,
+    ) -> None:
         """Adds play-outs to a tree, in compiled code or on forks; see :func:`hdsim.kernels.tree_search.search`."""
         if compiled:
             assert self.rules is not None
             coming = self._keys(cluster, future, [*self._orders, self.rules.order], slice(None))
             search(
-                self._objective, self._situation(cluster), heads, self._decision, self._scores(cluster), future, coming,
-                tree, usual, path, self._exploration, number,
-            )  # fmt: skip
+                self._objective,
+                self._situation(cluster),
+                heads,
+                self._decision,
+                self._scores(cluster),
+                future,
+                coming,
+                tree,
+                usual,
+                path,
+                self._exploration,
+                number,
+            )
             return
         for _ in range(number):
             scenario = int(tree.visits[0]) % len(usual)

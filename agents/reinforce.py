@@ -12,7 +12,7 @@ from torch import nn
 
 from hdsim.learning.agent import TensorShapes, Transitions, concatenated, row, stacked
 from hdsim.learning.settings import integer, layer_widths, number
-from hdsim.learning.training.networks import SoftmaxAgent, score_network
+from hdsim.learning.training.networks import SoftmaxAgent, descend, score_network
 
 
 @dataclass(eq=False, kw_only=True)
@@ -96,8 +96,5 @@ class ReinforceAgent(SoftmaxAgent):
         policy_loss = -(self.tensors(advantage) * taken).mean()
         entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
         loss = policy_loss - self.ent_coef * entropy
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
-        self.optimizer.step()
+        descend(loss, self.network, self.optimizer, self.max_grad_norm)
         return {"loss": loss.item(), "policy_loss": policy_loss.item(), "entropy": entropy.item()}

@@ -189,9 +189,7 @@ class SB3Agent(LearningAgent):
         if step.truncated.any():
             rewards += self.gamma * step.truncated * following.flatten().cpu().numpy()
         masks = {"action_masks": step.masks} if self.algo == "MaskablePPO" else {}
-        buffer.add(
-            step.observations, step.actions, rewards, self.starts, self._values, self._log_probs, **masks
-        )  # fmt: skip
+        buffer.add(step.observations, step.actions, rewards, self.starts, self._values, self._log_probs, **masks)
         if not buffer.full:
             return None
         buffer.compute_returns_and_advantage(following, over)

@@ -42,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            with exclusive_cluster(folder, "balance", "pods") as cluster:
+            with exclusive_cluster(folder, "pods") as cluster:
                 make_nodes(cluster)
                 for sizes in options.sizes:
                     names = list(dict.fromkeys([BASE, *options.only]))

@@ -75,9 +75,16 @@ def measure(simulator: list[str], jobs: Path) -> dict[str, tuple[float, float]]:
         folder = Path(name)
         inputs, endpoint = folder / "run" / "batsim", f"ipc://{folder}/socket"
         ours = [
-            *HDSIM, "run", "backend=batsim", f"backend.socket={endpoint}", "backend.timeout=600", "agent=easy",
-            "platform=homogeneous_256", f"workload.path={jobs}", f"hydra.run.dir={folder}/run",
-        ]  # fmt: skip
+            *HDSIM,
+            "run",
+            "backend=batsim",
+            f"backend.socket={endpoint}",
+            "backend.timeout=600",
+            "agent=easy",
+            "platform=homogeneous_256",
+            f"workload.path={jobs}",
+            f"hydra.run.dir={folder}/run",
+        ]
         launcher, options = [sys.executable, "-m", "batsim.cmds.launcher"], ["-v", "warning", "-t", "600000"]
         command = [*simulator, "-s", endpoint]
         return {

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hdsim.network.fluid import Fluid, Phase
+from hdsim.network.fluid import Fluid, FluidPhase
 from hdsim.network.maxmin import MaxMin
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
@@ -85,7 +85,7 @@ def bench_component() -> None:
         print(f"one component of {flows:>5,} flows {seconds * 1e6:18.1f} us {seconds / flows * 1e6:8.2f} us a flow")
 
 
-def superstep_seconds(phases: list[Phase], fluid: Fluid) -> float:
+def superstep_seconds(phases: list[FluidPhase], fluid: Fluid) -> float:
     """CPU time of a phase from its start to its end, one after the other."""
 
     def work() -> float:
@@ -135,7 +135,9 @@ def bench_joined() -> None:
         # Both have a task on node 7.
         first, second = (fluid.phase(make_pattern(name, 8, MB).between(range(n, n + 8))) for n in (0, 7))
 
-        def work(fluid: Fluid = fluid, first: Phase = first, second: Phase = second, rounds: int = 50) -> float:
+        def work(
+            fluid: Fluid = fluid, first: FluidPhase = first, second: FluidPhase = second, rounds: int = 50
+        ) -> float:
             begin = time.process_time()
             for number in range(rounds):
                 now = 1.0 * number

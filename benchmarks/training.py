@@ -36,9 +36,16 @@ def settings(arrivals: float) -> dict[str, Any]:
     """RLScheduler's problem: 128 queued jobs of a trace of 256 cores."""
     workload = hdsim.load_workload(resolve("workloads", "lublin_16000"), arrival_factor=arrivals)
     return {
-        "platform": "homogeneous_256", "workload": workload, "jobs": 256, "action": "job", "observation": "jobs",
-        "objective": "bounded_slowdown", "reward": "sampled", "queue_size": 128, "commit": True,
-    }  # fmt: skip
+        "platform": "homogeneous_256",
+        "workload": workload,
+        "jobs": 256,
+        "action": "job",
+        "observation": "jobs",
+        "objective": "bounded_slowdown",
+        "reward": "sampled",
+        "queue_size": 128,
+        "commit": True,
+    }
 
 
 class Adapter(VecEnv):
@@ -91,9 +98,13 @@ def ours(envs: int, problem: dict[str, Any]) -> Iterator[float]:
     """Rows in use of each step, step by step."""
     environments, environment = Environments(make_vector(envs, problem), 0), SchedulingEnv(**problem)
     agent = PPOAgent(
-        num_envs=envs, num_steps=ROLLOUT // envs, update_epochs=PASSES, num_minibatches=MINIBATCHES, learning_rate=RATE,
+        num_envs=envs,
+        num_steps=ROLLOUT // envs,
+        update_epochs=PASSES,
+        num_minibatches=MINIBATCHES,
+        learning_rate=RATE,
         device="cpu",
-    )  # fmt: skip
+    )
     agent.begin_training(environment.problem, environment.platform, 0)
     scale = RewardScale(envs, agent.gamma)
     while True:
@@ -126,9 +137,15 @@ def main() -> None:
         for envs in options.envs:
             rows, own = timed(envs, options.steps, problem)
             peer = MaskablePPO(
-                "MlpPolicy", Adapter(make_vector(envs, problem)), n_steps=ROLLOUT // envs, n_epochs=PASSES,
-                batch_size=ROLLOUT // MINIBATCHES, learning_rate=RATE, device="cpu", seed=0,
-            )  # fmt: skip
+                "MlpPolicy",
+                Adapter(make_vector(envs, problem)),
+                n_steps=ROLLOUT // envs,
+                n_epochs=PASSES,
+                batch_size=ROLLOUT // MINIBATCHES,
+                learning_rate=RATE,
+                device="cpu",
+                seed=0,
+            )
             begin = time.process_time()
             peer.learn(options.steps)
             theirs = options.steps / (time.process_time() - begin)

@@ -9,14 +9,16 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/structure")]
 
 from test_architecture import LAYERS, PACKAGE, arrows  # noqa: E402
 
+from hdsim.config import descriptions  # noqa: E402
+from hdsim.config.catalog import default_settings  # noqa: E402
 from hdsim.results.metrics import METRICS, QUANTITIES, STATISTICS  # noqa: E402
 
 PACKAGES = [name for names in LAYERS for name in names if name != "__main__"]
@@ -68,6 +70,16 @@ def teaching() -> str:
     return "```text\n" + "\n".join(first) + "\n```"
 
 
+def keys(described: Mapping[str, str], command: str) -> str:
+    """Keys with their descriptions, and their defaults in a configuration without overrides."""
+    defaults = default_settings(command)
+    lines = ["| key | takes | default |", "|---|---|---|"]
+    for key, description in described.items():
+        default = f"`{defaults[key]}`" if key in defaults else ""
+        lines.append(f"| `{key}` | {description} | {default} |")
+    return "\n".join(lines)
+
+
 def text_block(rows: Sequence[Sequence[str]]) -> str:
     """A block of text with a column for each entry of the rows."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -80,6 +92,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "packages": packages,
     "metrics": metrics,
     "teaching": teaching,
+    "keys_run": lambda: keys(descriptions.RUN, "config"),
+    "keys_agent": lambda: keys(descriptions.AGENT, "config"),
+    "keys_train": lambda: keys(descriptions.TRAIN, "train"),
 }
 
 

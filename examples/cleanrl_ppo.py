@@ -19,9 +19,13 @@ from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.workload.generators import lublin
 
 SETTINGS = {
-    "platform": "homogeneous_256", "action": "job", "observation": "jobs", "queue_size": 64,
-    "objective": "avg_bounded_slowdown", "reward": "integrated",
-}  # fmt: skip
+    "platform": "homogeneous_256",
+    "action": "job",
+    "observation": "jobs",
+    "queue_size": 64,
+    "objective": "avg_bounded_slowdown",
+    "reward": "integrated",
+}
 
 
 class Agent(nn.Module):

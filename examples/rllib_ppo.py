@@ -19,10 +19,16 @@ from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaski
 from hdsim.envs.scheduling import SchedulingEnv
 
 SETTINGS = {
-    "platform": "homogeneous_256", "workload": {"model": "lublin", "jobs": 10_000, "seed": 1, "arrival_factor": 0.7},
-    "jobs": 128, "action": "job", "observation": "jobs", "queue_size": 32,
-    "objective": "avg_bounded_slowdown", "reward": "integrated", "reward_scale": 0.001,
-}  # fmt: skip
+    "platform": "homogeneous_256",
+    "workload": {"model": "lublin", "jobs": 10_000, "seed": 1, "arrival_factor": 0.7},
+    "jobs": 128,
+    "action": "job",
+    "observation": "jobs",
+    "queue_size": 32,
+    "objective": "avg_bounded_slowdown",
+    "reward": "integrated",
+    "reward_scale": 0.001,
+}
 
 
 class Masked(gymnasium.Env[Any, Any]):

@@ -18,9 +18,16 @@ from typing import Any, Self
 
 #: Errors of files that are mistakes of the user, unlike a full disk.
 _MISTAKES = (
-    errno.ENOENT, errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ELOOP,
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EROFS,
+    errno.ELOOP,
     errno.ENAMETOOLONG,
-)  # fmt: skip
+)
 
 
 def is_mistake(error: OSError) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hdsim.backends.base import Backend, Capabilities
 from hdsim.cluster.state import FinalState
-from hdsim.simulation.setup import Setup
+from hdsim.simulation.setup import ReplaySetup
 from hdsim.workload.model import Workload
 
 DONE, KILLED = FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_KILLED
@@ -34,7 +34,7 @@ class Asynchronous(Backend):
         self._rng = np.random.default_rng(seed)
         self._refused, self._latency, self._later = refused, latency, later
 
-    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
+    def open(self, setup: ReplaySetup, directory: Path, stop: Sequence[int]) -> None:
         self._cluster = setup.cluster
         self._events: list[tuple[Any, ...]] = []
         self._order = count()

@@ -208,11 +208,15 @@ class Simulation:
         self.peak = (platform.gflops / platform.reference_gflops).tolist()
         self.waiting_jobs = [
             Job(
-                row, start, stop, steps,
-                [Task(c, int(owner[c]), int(platform.processor_node[owner[c]])) for c in cores], demand,
+                row,
+                start,
+                stop,
+                steps,
+                [Task(c, int(owner[c]), int(platform.processor_node[owner[c]])) for c in cores],
+                demand,
             )
             for row, start, stop, cores, steps, demand in sorted(starts, key=lambda entry: entry[1])
-        ]  # fmt: skip
+        ]
         self.jobs: list[Job] = []
         self.done: dict[int, Job] = {}
         self.now = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.metadata
 import importlib.util
 import os
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tiers import ALL
+from tiers import ALL, LEFT_OUT, TIER
 
 if TYPE_CHECKING:
     from kube import Cluster
 
-    from hdsim.gangs.profile import Profile
+    from hdsim.gangs.profile import DurationProfile
     from hdsim.gangs.workloads import Workloads
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,9 +37,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # fork of a warm process and a new one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if TIER else 30
+)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
-# The usual tier of CI repeats its examples; the nightly one draws new ones each time.
+# The usual tiers of CI repeat their examples; the nightly one draws new ones each time.
 settings.load_profile("ci" if os.environ.get("CI") and not ALL else "default")
 
 
@@ -145,24 +148,39 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run the tests marked nightly as well")
+    parser.addoption("--ci", action="store_true", help="run the tests marked ci as well")
+    parser.addoption("--all", action="store_true", help="run the tests marked ci or nightly as well")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests marked `nightly`; a test named on the command line runs whatever its marks.
+    """Leaves out the tests of later tiers; a test named on the command line runs whatever its marks."""
+    if not any("::" in argument for argument in config.args):
+        later = [item for item in items if any(map(item.get_closest_marker, LEFT_OUT[TIER]))]
+        if later:
+            config.hook.pytest_deselected(items=later)
+            items[:] = [item for item in items if not any(map(item.get_closest_marker, LEFT_OUT[TIER]))]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = _mixed(items)
 
-    The tests of a cluster are for one worker of pytest-xdist, since others would wait for it.
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Spreads the tests that wait, and those that take long, over the first three quarters of the others.
+
+    The workers take tests one by one in this order; so at any time some of them wait while others compute, and none is
+    left alone with a long test in the end.
     """
-    for item in items:
-        if "cluster" in item.fixturenames and config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(_cluster_of(item)))
-    if ALL or any("::" in argument for argument in config.args):
-        return
-    nightly = [item for item in items if item.get_closest_marker("nightly")]
-    if nightly:
-        config.hook.pytest_deselected(items=nightly)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    long = [item for item in items if _waits(item)]
+    others = [item for item in items if not _waits(item)]
+    if not long or not others:
+        return items
+    gap = 0.75 * len(others) / len(long)
+    places = [(index * gap, 0, item) for index, item in enumerate(long)]
+    places += [(float(index), 1, item) for index, item in enumerate(others)]
+    return [item for *_, item in sorted(places, key=lambda place: place[:2])]
+
+
+def _waits(item: pytest.Item) -> bool:
+    return "cluster" in getattr(item, "fixturenames", ()) or item.get_closest_marker("ci") is not None
 
 
 @pytest.fixture(scope="session")
@@ -182,43 +200,41 @@ class Warm:
     """A process that has imported everything, and answers with a fork of itself (see :mod:`warm`).
 
     Args:
-        folder: Where its socket lies.
+        folder: Where its socket lies; the first caller starts the process, which ends with the session of pytest.
         *options: ``learning`` for one that has imported torch as well.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
         self.address = folder / "socket"
-        self._server = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("warm.py"), "serve", self.address, *options],
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE,
-        )  # fmt: skip
-        while not self.address.exists():
-            assert self._server.poll() is None, "the server of warm processes has ended"
-            time.sleep(0.02)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.address.exists():
+                return
+            session = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+            server = subprocess.Popen(
+                [sys.executable, Path(__file__).with_name("warm.py"), "serve", self.address, str(session), *options],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+            )
+            while not self.address.exists():
+                assert server.poll() is None, "the server of warm processes has ended"
+                time.sleep(0.02)
 
     def command(self, mode: str) -> list[str]:
         """The command that runs ``hdsim``, or code after ``-c``, warm; arguments follow."""
         client = Path(__file__).with_name("warm.py")
         return [sys.executable, "-S", "-E", str(client), "ask", str(self.address), mode]
 
-    def close(self) -> None:
-        """Ends the server; processes of tests that still live may hold its input open."""
-        self._server.terminate()
-        self._server.wait()
+
+@pytest.fixture(scope="session")
+def warm_replays(tmp_path_factory: pytest.TempPathFactory) -> Warm:
+    return Warm(_session_folder(tmp_path_factory) / "warm")
 
 
 @pytest.fixture(scope="session")
-def warm_replays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    server = Warm(tmp_path_factory.mktemp("warm"))
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def warm_learning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    server = Warm(tmp_path_factory.mktemp("warm"), "learning")
-    yield server
-    server.close()
+def warm_learning(tmp_path_factory: pytest.TempPathFactory) -> Warm:
+    return Warm(_session_folder(tmp_path_factory) / "warm-learning", "learning")
 
 
 @pytest.fixture
@@ -242,15 +258,18 @@ def hdsim(tmp_path: Path, warm: Warm) -> Callable[..., subprocess.CompletedProce
         command = [sys.executable, "-m", "hdsim"] if cold else warm.command("hdsim")
         return subprocess.run(
             [*command, *map(str, args)],
-            cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
             **{"stdin": subprocess.DEVNULL, **options},
-        )  # fmt: skip
+        )
 
     return run
 
 
 @pytest.fixture(scope="session")
-def profile(shared_data: Path) -> Profile:
+def profile(shared_data: Path) -> DurationProfile:
     """The measured profile of the published gangs."""
     from gang_inputs import measured_profile
 
@@ -277,20 +296,13 @@ def perfect(shared_data: Path) -> Workloads:
 def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A Kubernetes control plane with Kwok and kube-scheduler, empty, for this test alone (see :mod:`kube`).
 
-    Control planes serve all tests of a session that have their names (mark ``cluster``); tests that use one bear the
-    mark ``requires("kube")``.
+    The tests of a session share a few of them; those that use one bear the mark ``requires("kube")``.
     """
     from kube import exclusive_cluster
 
     namespace = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:50]
-    folder, name = _session_folder(tmp_path_factory), _cluster_of(request.node)
-    with exclusive_cluster(folder, name, f"{namespace}-{uuid.uuid4().hex[:6]}") as empty:
+    with exclusive_cluster(_session_folder(tmp_path_factory), f"{namespace}-{uuid.uuid4().hex[:6]}") as empty:
         yield empty
-
-
-def _cluster_of(item: pytest.Item) -> str:
-    mark = item.get_closest_marker("cluster")
-    return str(mark.args[0]) if mark else "tests"
 
 
 def _session_folder(factory: pytest.TempPathFactory) -> Path:
@@ -310,8 +322,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than processors: those with a cluster wait most of the time."""
-    return (os.cpu_count() or 1) + 1
+    """Two workers more than processors: those with a cluster wait most of the time."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture
@@ -323,12 +335,24 @@ def browse(tmp_path: Path) -> Callable[..., tuple[str, list[str]]]:
     def open_address(address: str, *options: str) -> tuple[str, list[str]]:
         done = subprocess.run(
             [
-                browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--v=0",
-                f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1000", "--enable-logging=stderr",
-                "--virtual-time-budget=60000", *options, "--dump-dom", address,
+                browser,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--v=0",
+                f"--user-data-dir={tmp_path / 'profile'}",
+                "--window-size=1400,1000",
+                "--enable-logging=stderr",
+                "--virtual-time-budget=60000",
+                *options,
+                "--dump-dom",
+                address,
             ],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
         assert done.stdout.startswith("<!DOCTYPE html>"), done.stderr
         return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 

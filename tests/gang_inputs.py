@@ -10,23 +10,28 @@ from hypothesis import strategies as st
 
 from hdsim.gangs.controllers import Controller
 from hdsim.gangs.planner import Budget, GreedyPlanner, Planner
-from hdsim.gangs.profile import Profile, read_profile
+from hdsim.gangs.profile import DurationProfile, read_profile
 from hdsim.gangs.simulation import Gang, GangRun
 from hdsim.gangs.workloads import Workloads, read_workloads
 from hdsim.simulation.alone import run_alone
 
 TASKS = {
-    "affinity": "nyc_taxi_1", "atomic": "nyc_taxi_2", "bsearch": "nyc_taxi_3", "cap": "nyc_taxi_4",
-    "chmod": "art_daily_small_noise", "memcpy": "ambient_temperature_system_failure_1",
-    "vecmath": "ambient_temperature_system_failure_2", "zero": "ambient_temperature_system_failure_3",
-}  # fmt: skip
+    "affinity": "nyc_taxi_1",
+    "atomic": "nyc_taxi_2",
+    "bsearch": "nyc_taxi_3",
+    "cap": "nyc_taxi_4",
+    "chmod": "art_daily_small_noise",
+    "memcpy": "ambient_temperature_system_failure_1",
+    "vecmath": "ambient_temperature_system_failure_2",
+    "zero": "ambient_temperature_system_failure_3",
+}
 PENALTY = 15.0
 
 random_generators = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
 @cache
-def measured_profile(data: Path) -> Profile:
+def measured_profile(data: Path) -> DurationProfile:
     return read_profile(data / "bsp" / "workload_profiling.csv").of(list(TASKS))
 
 
@@ -37,15 +42,15 @@ def measured_workloads(data: Path, forecasts: str) -> Workloads:
     return read_workloads(TASKS, str(folder / "actual"), "actual" if forecasts == "actual" else str(folder / forecasts))
 
 
-def noisy(rng: np.random.Generator, tasks: int) -> Profile:
+def noisy(rng: np.random.Generator, tasks: int) -> DurationProfile:
     """A profile that is not monotone in the shares."""
     sizes, shares = np.arange(10.0, 51.0, 8.0), np.arange(1000.0, 9000.0, 1500.0)
     work = rng.uniform(2.0, 12.0, tasks)[:, None, None] * sizes[None, :, None] / shares[None, None, :] * 1000.0
-    return Profile(tuple(map(str, range(tasks))), sizes, shares, work * rng.uniform(0.85, 1.15, (tasks, 6, 6)))
+    return DurationProfile(tuple(map(str, range(tasks))), sizes, shares, work * rng.uniform(0.85, 1.15, (tasks, 6, 6)))
 
 
 def run(
-    profile: Profile,
+    profile: DurationProfile,
     workloads: Workloads,
     controller: Controller,
     start: int = 0,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import http.client
+import itertools
 import json
+import os
 import ssl
 import subprocess
 import time
@@ -16,10 +18,13 @@ from typing import Any
 
 import psutil
 import yaml
+from tiers import TIER
 
 from hdsim.kubernetes.control_plane import ControlPlane
 
 PATIENCE = 120.0  # s, until a wait has failed
+#: Control planes at a time: a test of one takes a fifth of a processor, and a control plane one gigabyte.
+PLANES = max(1, min((2 if TIER else 1) * (os.cpu_count() or 1), int(psutil.virtual_memory().total / 4e9)))
 _SUFFIXES = {"": 1, "m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
@@ -201,16 +206,16 @@ class Cluster:
 
 
 @contextmanager
-def exclusive_cluster(folder: Path, name: str, namespace: str) -> Iterator[Cluster]:
+def exclusive_cluster(folder: Path, namespace: str) -> Iterator[Cluster]:
     """A cluster of a session of pytest for one test at a time: nodes have no namespace.
+
+    Control planes are started as far as tests that run at the same time need them, at most :data:`PLANES`.
 
     Args:
         folder: Temporary folder of the session, the same for all its workers.
-        name: Name of the cluster, which is started by its first test.
         namespace: Name of a namespace that the test gets.
     """
-    with (folder / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _free_plane(folder) as name:
         plane = ControlPlane(name, folder / "kwok")
         plane.up(folder / f"{name}.kubeconfig", default_scheduler=True)
         cluster = Cluster(plane, namespace)
@@ -218,3 +223,18 @@ def exclusive_cluster(folder: Path, name: str, namespace: str) -> Iterator[Clust
             yield cluster
         finally:
             cluster.clear()
+
+
+@contextmanager
+def _free_plane(folder: Path) -> Iterator[str]:
+    """The name of the first control plane that no other test has."""
+    with contextlib.ExitStack() as stack:
+        for number in itertools.cycle(range(PLANES)):
+            lock = stack.enter_context((folder / f"tests-{number}.lock").open("w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                stack.close()
+                time.sleep(0.1 * (number == PLANES - 1))
+        yield f"tests-{number}"

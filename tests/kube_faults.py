@@ -174,12 +174,22 @@ class Scheduler:
         self.folder, self.log = folder, folder / "log"
         lease, renew, retry = election
         command = [
-            sys.executable, "-m", "hdsim", "run", "backend=kwok", "workload=cluster", "agent=least_allocated",
-            f"backend.kubeconfig={kubeconfig or cluster.kubeconfig}", f"backend.namespace={cluster.namespace}",
-            "backend.stop_when_idle=null", f"backend.timeout={PATIENCE / 2}", f"backend.leader_election.lease={lease}",
-            f"backend.leader_election.renew={renew}", f"backend.leader_election.retry={retry}",
+            sys.executable,
+            "-m",
+            "hdsim",
+            "run",
+            "backend=kwok",
+            "workload=cluster",
+            "agent=least_allocated",
+            f"backend.kubeconfig={kubeconfig or cluster.kubeconfig}",
+            f"backend.namespace={cluster.namespace}",
+            "backend.stop_when_idle=null",
+            f"backend.timeout={PATIENCE / 2}",
+            f"backend.leader_election.lease={lease}",
+            f"backend.leader_election.renew={renew}",
+            f"backend.leader_election.retry={retry}",
             f"hydra.run.dir={folder}",
-        ]  # fmt: skip
+        ]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=log, stderr=log

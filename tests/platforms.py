@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hdsim
 
 
@@ -38,4 +40,29 @@ def two_speeds(cores: int, mem_bw: float) -> hdsim.Platform:
             },
         },
         where="test",
+    )
+
+
+def of_nodes(nodes: list[dict[str, Any]], kind: str = "cores") -> hdsim.Platform:
+    """Nodes with `cores`, and where they have them `number`, `gflops` a core, `gpus`, `memory` in GB and `labels`."""
+    gpu = {"type": "GPU", "cores": 1, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 100}
+    processors, types, listed = dict[str, Any](gpu=gpu), dict[str, Any](), []
+    for place, node in enumerate(nodes):
+        speed = node.get("gflops", 1)
+        processors[f"p{place}"] = {"cores": node["cores"], "clock_rate": speed, "dpflops_per_cycle": 1, "power": 100}
+        parts = [{"type": f"p{place}", "number": 1}]
+        if "gpus" in node:
+            parts.append({"type": "gpu", "number": node["gpus"]})
+        types[f"n{place}"] = {"processors": parts}
+        if "memory" in node:
+            types[f"n{place}"]["memory"] = {"capacity": node["memory"]}
+        labels = {"labels": node["labels"]} if "labels" in node else {}
+        listed.append({"type": f"n{place}", "number": node.get("number", 1), **labels})
+    return hdsim.Platform.from_dict(
+        {
+            "name": "machine",
+            "kind": kind,
+            "clusters": [{"id": "c", "nodes": listed}],
+            "types": {"node": types, "processor": processors},
+        }
     )

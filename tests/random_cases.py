@@ -107,46 +107,68 @@ class Case:
                 kind = kinds[item["type"]]
                 processors += [
                     ref.Processor(
-                        node=len(memory), cores=kind["cores"], gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
-                        power=kind["power"] / kind["cores"], bandwidth=kind["mem_bw"],
+                        node=len(memory),
+                        cores=kind["cores"],
+                        gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
+                        power=kind["power"] / kind["cores"],
+                        bandwidth=kind["mem_bw"],
                     )
-                ] * item["number"]  # fmt: skip
+                ] * item["number"]
             memory.append(node["memory"]["capacity"] * 1000.0 if "memory" in node else math.inf)
         return ref.Site(
-            ref.Platform(processors, memory), self.jobs, self.classic or ref.elastic, self.contention, self.kill,
-            self.outages, self.interval, self.max_restarts,
-        ).run()  # fmt: skip
+            ref.Platform(processors, memory),
+            self.jobs,
+            self.classic or ref.elastic,
+            self.contention,
+            self.kill,
+            self.outages,
+            self.interval,
+            self.max_restarts,
+        ).run()
 
     def workload(self) -> hdsim.Workload:
         """The jobs for hdsim."""
         rows = self.jobs
         return hdsim.Workload.from_columns(
-            submission_time=[job.submit for job in rows], runtime=[job.runtime for job in rows],
-            requested_time=[job.requested for job in rows], requested_cores=[job.cores for job in rows],
-            memory=[job.memory for job in rows], memory_bandwidth=[job.bandwidth for job in rows],
-            walltime=[job.walltime for job in rows], fixed_duration=[job.fixed for job in rows],
+            submission_time=[job.submit for job in rows],
+            runtime=[job.runtime for job in rows],
+            requested_time=[job.requested for job in rows],
+            requested_cores=[job.cores for job in rows],
+            memory=[job.memory for job in rows],
+            memory_bandwidth=[job.bandwidth for job in rows],
+            walltime=[job.walltime for job in rows],
+            fixed_duration=[job.fixed for job in rows],
             original_submission_time=[job.origin for job in rows],
-        )  # fmt: skip
+        )
 
     def simulation(self, *, check: bool = False) -> hdsim.Simulation:
         """The case for hdsim."""
         agent: hdsim.Agent = Elastic()
         if self.classic is not None:
             agent = ClassicAgent(
-                self.classic.order, self.classic.rule, backfill=self.classic.backfill,
+                self.classic.order,
+                self.classic.rule,
+                backfill=self.classic.backfill,
                 backfill_order=self.classic.candidates,
-            )  # fmt: skip
+            )
         failures: Any = "none"
         if self.outages:
             recovery = {"recovery": "checkpoint", "checkpoint_interval": self.interval}
             failures = {
-                "_target_": "random_cases.Listed", "outages": self.outages, "max_restarts": self.max_restarts,
+                "_target_": "random_cases.Listed",
+                "outages": self.outages,
+                "max_restarts": self.max_restarts,
                 **(recovery if self.interval < math.inf else {}),
-            }  # fmt: skip
+            }
         return hdsim.Simulation(
-            hdsim.Platform.from_dict(self.document), self.workload(), agent, contention=self.contention,
-            failures=failures, kill_at_walltime=self.kill, check=check,
-        )  # fmt: skip
+            hdsim.Platform.from_dict(self.document),
+            self.workload(),
+            agent,
+            contention=self.contention,
+            failures=failures,
+            kill_at_walltime=self.kill,
+            check=check,
+        )
 
 
 def make(number: int, jobs: int | None = None) -> Case:
@@ -162,9 +184,12 @@ def make(number: int, jobs: int | None = None) -> Case:
     types: dict[str, Any] = {"processor": {}, "node": {}}
     for k in range(int(rng.integers(1, 4))):
         types["processor"][f"p{k}"] = {
-            "cores": int(rng.integers(1, 6)), "clock_rate": float(rng.choice(speeds)), "dpflops_per_cycle": 1,
-            "power": float(rng.integers(20, 200)), "mem_bw": float(rng.choice([8, 16, 32])),
-        }  # fmt: skip
+            "cores": int(rng.integers(1, 6)),
+            "clock_rate": float(rng.choice(speeds)),
+            "dpflops_per_cycle": 1,
+            "power": float(rng.integers(20, 200)),
+            "mem_bw": float(rng.choice([8, 16, 32])),
+        }
     for k in range(int(rng.integers(1, 4))):
         parts = [
             {"type": str(rng.choice(list(types["processor"]))), "number": int(rng.integers(1, 3))}
@@ -219,10 +244,17 @@ def make(number: int, jobs: int | None = None) -> Case:
             memory[k] = 0
         rows.append(
             ref.Job(
-                float(submit[k]), float(runtime[k]), int(wide[k]), float(requested[k]), float(memory[k]),
-                float(bandwidth[k]), float(submit[k]), float(walltime[k]), bool(fixed[k]),
+                float(submit[k]),
+                float(runtime[k]),
+                int(wide[k]),
+                float(requested[k]),
+                float(memory[k]),
+                float(bandwidth[k]),
+                float(submit[k]),
+                float(walltime[k]),
+                bool(fixed[k]),
             )
-        )  # fmt: skip
+        )
     classic = None
     if kind != "resizes":
         backfill = (
@@ -235,9 +267,17 @@ def make(number: int, jobs: int | None = None) -> Case:
             candidates = None
         classic = ref.Classic(str(rng.choice(ORDERS)), str(rng.choice(ref.CORE_RULES)), backfill, candidates)
     return Case(
-        number, kind, document, rows, classic, contention, kill, outages,
-        float(rng.choice([math.inf, 8, 32])), int(rng.choice([1, 100])),
-    )  # fmt: skip
+        number,
+        kind,
+        document,
+        rows,
+        classic,
+        contention,
+        kill,
+        outages,
+        float(rng.choice([math.inf, 8, 32])),
+        int(rng.choice([1, 100])),
+    )
 
 
 STATES = {"completed": "COMPLETED_SUCCESSFULLY", "killed": "COMPLETED_WALLTIME_REACHED", "failed": "COMPLETED_FAILED"}

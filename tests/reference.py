@@ -268,24 +268,48 @@ def easy(machine: Machine, jobs: Sequence[Job], candidates: Callable[[int], Any]
 
 def conservative(machine: Machine, jobs: Sequence[Job]) -> list[int]:
     """Conservative backfilling: every queued job, in order, is given the earliest time that delays none before it."""
+    return hybrid(machine, jobs, len(machine.queue))
+
+
+def hybrid(
+    machine: Machine, jobs: Sequence[Job], depth: int, candidates: Callable[[int], Any] | None = None
+) -> list[int]:
+    """Backfilling with reservations of the first jobs that cannot start; others start where they delay none of these.
+
+    Args:
+        machine: The state.
+        jobs: All jobs.
+        depth: Number of reservations.
+        candidates: Sort key of the jobs tried behind those with reservations, by default the order of the queue.
+    """
     now = machine.now
     # A job past its expected end can end at any moment but has not yet; a job holds its cores at least for a moment.
     soon = math.nextafter(now, math.inf)
     taken = [(now, max(end, soon), held) for end, held in machine.running]
     total = machine.free + total_of(held for _, held in machine.running)
-    started = []
-    for job in machine.queue:
+    started: list[int] = []
+
+    def reserve(job: int, latest: float) -> float:
         own, duration = need(jobs[job]), jobs[job].requested
         if not own <= total:
-            continue  # Too large for the nodes that are up: without a reservation.
+            return math.inf  # Too large for the nodes that are up: without a reservation.
         for start in sorted({now} | {end for _, end, _ in taken}):
             end = max(start + duration, math.nextafter(start, math.inf))
             times = [start] + [begin for begin, _, _ in taken if start < begin < end]
             if all(own <= total - total_of(held for b, e, held in taken if b <= time < e) for time in times):
                 break
+        if start > latest:
+            return math.inf
         taken.append((start, end, own))
         if start == now:
             started.append(job)
+        return start
+
+    waiting = list(machine.queue)
+    while waiting and depth:
+        depth -= now < reserve(waiting.pop(0), math.inf) < math.inf
+    for job in waiting if candidates is None else sorted(waiting, key=candidates):
+        reserve(job, now)
     return started
 
 

@@ -11,10 +11,10 @@ import pytest
 
 if TYPE_CHECKING:
     from hdsim.learning.training.loop import Training
-    from hdsim.learning.training.setup import TrainingSetup
+    from hdsim.learning.training.task import EpisodeTask
 
 
-def make_setup(*overrides: str) -> TrainingSetup:
+def make_setup(*overrides: str) -> EpisodeTask:
     """What `hdsim train` makes of overrides."""
     from hdsim.config.composer import Composer
     from hdsim.runs.trainings import build_training as build
@@ -23,7 +23,7 @@ def make_setup(*overrides: str) -> TrainingSetup:
     return build(composer.compose(composer.overrides(overrides)))
 
 
-def run(setup: TrainingSetup, directory: Path, *, resume: bool = False) -> dict[str, Any]:
+def run(setup: EpisodeTask, directory: Path, *, resume: bool = False) -> dict[str, Any]:
     """Runs a training; returns the facts of the model card."""
     from hdsim.learning.training.run import run_training
 
@@ -31,7 +31,7 @@ def run(setup: TrainingSetup, directory: Path, *, resume: bool = False) -> dict[
     return facts
 
 
-def train(directory: Path, *overrides: str, resume: bool = False) -> tuple[TrainingSetup, dict[str, Any]]:
+def train(directory: Path, *overrides: str, resume: bool = False) -> tuple[EpisodeTask, dict[str, Any]]:
     """Trains; returns the setup and the facts of the model card."""
     directory.mkdir(exist_ok=True)
     setup = make_setup(*overrides)
@@ -41,9 +41,9 @@ def train(directory: Path, *overrides: str, resume: bool = False) -> tuple[Train
 def train_until(
     directory: Path,
     *overrides: str,
-    learned: Callable[[TrainingSetup, Training], bool],
+    learned: Callable[[EpisodeTask, Training], bool],
     monkeypatch: pytest.MonkeyPatch,
-) -> TrainingSetup:
+) -> EpisodeTask:
     """Trains until a criterion holds at two evaluations in a row, or fails at the end of the steps.
 
     The criterion must not hold for the untrained agent.
@@ -68,7 +68,7 @@ def train_until(
 
 def train_whole_and_cut(
     directory: Path, *overrides: str, crash_after: int, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, Path, TrainingSetup]:
+) -> tuple[Path, Path, EpisodeTask]:
     """Trains twice, once with a crash after so many steps and a resume; both must leave the same bytes.
 
     Returns:

@@ -1,8 +1,9 @@
 """Runs ``hdsim`` and Python code in forks of a process that has imported everything: no cold start for every command.
 
-A server (``python warm.py serve SOCKET [learning]``) waits on a Unix socket. A request names the working directory, the
-environment, the arguments and hands over standard input, output and error; a fork of the server then runs
-``python -m hdsim ARGUMENTS`` or ``python -c CODE`` as a new process would, but for the time of its imports.
+A server (``python warm.py serve SOCKET PID [learning]``) waits on a Unix socket until process PID has ended. A request
+names the working directory, the environment, the arguments and hands over standard input, output and error; a fork of
+the server then runs ``python -m hdsim ARGUMENTS`` or ``python -c CODE`` as a new process would, but for the time of its
+imports.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def ask(address: str, mode: str, arguments: list[str]) -> int:
     return struct.unpack("!i", status)[0] if len(status) == 4 else 137
 
 
-def serve(address: str, learning: bool) -> None:
-    """Answers requests until standard input closes."""
+def serve(address: str, session: int, learning: bool) -> None:
+    """Answers requests until a process has ended."""
     import pkgutil
-    import selectors
+    import select
 
     import hdsim
 
@@ -64,18 +65,12 @@ def serve(address: str, learning: bool) -> None:
     listener.bind(address + ".new")
     listener.listen(16)
     os.rename(address + ".new", address)
-    selector = selectors.DefaultSelector()
-    selector.register(listener, selectors.EVENT_READ)
-    selector.register(0, selectors.EVENT_READ)
-    while True:
-        for key, _ in selector.select(timeout=1):
-            if key.fd == 0:
-                return
+    while alive(session):
+        if select.select([listener], [], [], 1)[0]:
             channel, _ = listener.accept()
             if os.fork() == 0:
                 os.setsid()
                 listener.close()
-                selector.close()
                 answer(channel)
             channel.close()
         while True:
@@ -84,6 +79,15 @@ def serve(address: str, learning: bool) -> None:
                     break
             except ChildProcessError:
                 break
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def answer(channel: socket.socket) -> None:
@@ -137,6 +141,6 @@ def answer(channel: socket.socket) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        serve(sys.argv[2], "learning" in sys.argv[3:])
+        serve(sys.argv[2], int(sys.argv[3]), "learning" in sys.argv[4:])
     else:
         sys.exit(ask(sys.argv[2], sys.argv[3], sys.argv[4:]))

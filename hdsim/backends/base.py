@@ -11,7 +11,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.results.moment import Shown
-from hdsim.simulation.replay import Backend as ReplayBackend
+from hdsim.simulation.replay import ReplayBackend as ReplayBackend
 from hdsim.simulation.replay import carry_out, replay
 from hdsim.simulation.setup import (
     Model,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
     from hdsim.workload.model import Workload
 
 
@@ -156,7 +156,7 @@ class Backend:
         if faults:
             raise ConfigError.many([ConfigError(fault, where=f"backend={self.name}") for fault in faults])
 
-    def episode(self, setup: Setup) -> ReplayBackend:
+    def episode(self, setup: ReplaySetup) -> ReplayBackend:
         """Returns what runs the jobs of an episode of a training; `close` is called after the last one."""
         return setup.engine(**(self.episodes or {}))
 
@@ -236,7 +236,7 @@ class Backend:
         """Returns a line for the terminal at the end of a run, empty for none."""
         return ""
 
-    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
+    def open(self, setup: ReplaySetup, directory: Path, stop: Sequence[int]) -> None:
         """Starts the backend; called before the first event.
 
         Args:

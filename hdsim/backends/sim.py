@@ -12,7 +12,7 @@ from hdsim.util.rules import FLAG, require
 
 if TYPE_CHECKING:
     from hdsim.results.result import Result
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
 
 
 class Sim(Backend):
@@ -45,7 +45,7 @@ class Sim(Backend):
         result = simulate(platform, workload, agent, **options, **self.episodes)
         return result, {"engine": result.engine}
 
-    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
+    def open(self, setup: ReplaySetup, directory: Path, stop: Sequence[int]) -> None:
         """See :meth:`Backend.open`."""
         self._engine = setup.engine(**self.episodes)
         self.advance, self.apply = self._engine.advance, self._engine.apply  # type: ignore[method-assign]

@@ -101,11 +101,7 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Runs the ``hdsim`` command and exits.
-
-    Args:
-        args: Command line without the program's name; None takes the process's own.
-    """
+    """Runs the ``hdsim`` command, by default with the command line of the process, and exits."""
     # Modules live as long as the process: the collector would look through them again and again, and at exit.
     gc.set_threshold(*_THRESHOLDS)
     atexit.register(gc.freeze)

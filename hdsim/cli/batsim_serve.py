@@ -32,14 +32,26 @@ _file = click.Path(exists=True, dir_okay=False)
 @click.option("--sched-cfg-file", type=_file, help="File with such a text.")
 @click.option("--events", type=_file, help="External events, one JSON object a line.")
 @click.option("--forward-unknown-events", is_flag=True, help="Send external events of unknown types on.")
-@click.option("--enable-dynamic-jobs", is_flag=True, help="Let the scheduler register jobs.")
+@click.option("--enable-dynamic-jobs", "dynamic_jobs", is_flag=True, help="Let the scheduler register jobs.")
 @click.option("--acknowledge-dynamic-jobs", is_flag=True, help="Send a submission for each registered job.")
-@click.option("--enable-profile-reuse", is_flag=True, help="Tell the scheduler so; hdsim never forgets a profile.")
-@click.option("--forward-profiles-on-submission", is_flag=True, help="Send each job's profile with its submission.")
+@click.option(
+    "--enable-profile-reuse",
+    "profile_reuse",
+    is_flag=True,
+    help="Tell the scheduler so; hdsim never forgets a profile.",
+)
+@click.option(
+    "--forward-profiles-on-submission",
+    "forward_profiles",
+    is_flag=True,
+    help="Send each job's profile with its submission.",
+)
 @click.option("--contention", default="none", show_default=True, help="Contention model, as in hdsim run.")
 @click.option("--network", default="none", show_default=True, help="Network model, as in hdsim run.")
-@click.option("--batsim-energy", is_flag=True, help="With -E: count energy as SimGrid does, with its error.")
-@click.option("--one-event-per-message", is_flag=True, help="Never send two events at once.")
+@click.option(
+    "--batsim-energy", "as_batsim", is_flag=True, help="With -E: count energy as SimGrid does, with its error."
+)
+@click.option("--one-event-per-message", "one_event", is_flag=True, help="Never send two events at once.")
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds each reply may take.")
 @click.option("--sched-cmd", help="Command that starts the scheduler, whose output goes to PREFIX_sched.log.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no summary.")
@@ -48,23 +60,16 @@ def batsim_serve(
     platform: str,
     workloads: tuple[str, ...],
     export: str,
-    energy: bool,
     master_host: str | None,
     sched_cfg: str | None,
     sched_cfg_file: str | None,
     events: str | None,
-    forward_unknown_events: bool,
-    enable_dynamic_jobs: bool,
-    acknowledge_dynamic_jobs: bool,
-    enable_profile_reuse: bool,
-    forward_profiles_on_submission: bool,
     contention: str,
     network: str,
-    batsim_energy: bool,
-    one_event_per_message: bool,
     timeout: float,
     sched_cmd: str | None,
     quiet: bool,
+    **flags: bool,
 ) -> None:
     """Simulates a cluster for a scheduler that speaks Batsim's protocol (Batsim 3 and 4, JSON over ZeroMQ).
 
@@ -81,7 +86,7 @@ def batsim_serve(
     from hdsim.backends.batsim.inputs import Options, read_events, read_jobs
     from hdsim.backends.batsim.output import make_folder
     from hdsim.backends.batsim.serve import SchedulerSocket, serve
-    from hdsim.backends.batsim.server import SCHEDULER, Server
+    from hdsim.backends.batsim.server import SCHEDULER, BatsimServer
     from hdsim.platform.load import load_platform
     from hdsim.simulation.setup import make_contention, make_network
     from hdsim.util.process import Process
@@ -93,29 +98,20 @@ def batsim_serve(
         raise click.UsageError("expected one of --sched-cfg and --sched-cfg-file, got both")
     if sched_cfg_file is not None:
         sched_cfg = Path(sched_cfg_file).read_text(encoding="utf-8")
-    if batsim_energy and not energy:
+    options = Options(**flags, sched_config=sched_cfg or "")
+    if options.as_batsim and not options.energy:
         raise click.UsageError("--batsim-energy needs -E")
-    if acknowledge_dynamic_jobs and not enable_dynamic_jobs:
+    if options.acknowledge_dynamic_jobs and not options.dynamic_jobs:
         raise click.UsageError("--acknowledge-dynamic-jobs needs --enable-dynamic-jobs")
     command = None if sched_cmd is None else _words(sched_cmd)
     if Path(platform).suffix.lower() == ".xml":
         hosts = load_hosts(platform, master=master_host)
     else:
         hosts = hosts_of(load_platform(resolve("platforms", platform, where="-p")))
-    server = Server(
+    server = BatsimServer(
         hosts,
         [read_jobs(resolve("workloads", path, where="-w"), hosts.platform, path) for path in workloads],
-        Options(
-            energy=energy,
-            as_batsim=batsim_energy,
-            forward_profiles=forward_profiles_on_submission,
-            dynamic_jobs=enable_dynamic_jobs,
-            acknowledge_dynamic_jobs=acknowledge_dynamic_jobs,
-            profile_reuse=enable_profile_reuse,
-            forward_unknown_events=forward_unknown_events,
-            sched_config=sched_cfg or "",
-            one_event=one_event_per_message,
-        ),
+        options,
         contention=make_contention(contention, hosts.platform),
         network=make_network(network, hosts.platform),
         events=None if events is None else read_events(events),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hdsim.cli.completion import Metric
+from hdsim.cli.completion import MetricParameter
 
 #: Largest number of scenarios each of which is printed with its intervals and differences.
 _MOST_SCENARIOS = 2
@@ -28,7 +28,7 @@ _MOST_SCHEDULES = 8
     "--metric",
     "metrics",
     multiple=True,
-    type=Metric(),
+    type=MetricParameter(),
     metavar="NAME",
     help="A metric to compare; give it several times.",
 )
@@ -90,7 +90,7 @@ def compare(
     RUN is a run directory, or a sweep: a directory with run directories in it. Directories of trainings are compared by
     their test windows, with the best classic policy as the baseline. The results are a page, a figure and a table.
     """
-    from hdsim.errors import ConfigError, is_mistake
+    from hdsim.errors import ConfigError
     from hdsim.report import compare as comparing
     from hdsim.report import compare_figures, compare_output, compare_page
     from hdsim.report.pairing import joined
@@ -99,6 +99,7 @@ def compare(
     from hdsim.report.relative import relative
     from hdsim.results.run_directory.replications import seed_warning
     from hdsim.results.run_directory.supersteps import is_gang
+    from hdsim.util.files import writable
 
     comparison = comparing.compare(runs, metrics, baseline, _by_name(labels), strict=strict)
     if not comparison.rows:
@@ -130,7 +131,7 @@ def compare(
         written[path] = "figure"
         return path
 
-    try:
+    with writable("a directory", output):
         for directory in {output, page.parent, *([latex.parent] if latex else [])}:
             directory.mkdir(parents=True, exist_ok=True)
         compare_output.write_csv(comparison.rows, output / "compare.csv")
@@ -165,11 +166,6 @@ def compare(
             write_schedules({name: read(path) for path, name in comparison.runs.items()}, figure("schedules"))
         compare_page.write_page(comparison, ranks, page, ratios=relations, to="baseline" if baseline else "best")
         written[page] = "page"
-    except OSError as error:
-        if not is_mistake(error):
-            raise
-        where = str(error.filename or output)
-        raise ConfigError(f"expected a directory that can be written to, got: {error.strerror}", where=where) from None
     click.echo(table)
     if not whole:
         click.echo("\nintervals and differences of each scenario: the page, the table, or --details")

@@ -46,11 +46,7 @@ class Override(click.ParamType):
 
 
 class Input(click.ParamType):
-    """A file, or the name of a bundled one.
-
-    Args:
-        kind: ``platforms`` or ``workloads``.
-    """
+    """A file, or the name of a bundled one of a kind, ``platforms`` or ``workloads``."""
 
     name = "FILE"
 
@@ -64,7 +60,7 @@ class Input(click.ParamType):
         return _items(inputs(self._kind, incomplete))
 
 
-class Metric(click.ParamType):
+class MetricParameter(click.ParamType):
     """The name of a metric."""
 
     name = "NAME"

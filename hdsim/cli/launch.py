@@ -11,7 +11,7 @@ import click
 
 from hdsim.cli.completion import Override
 from hdsim.errors import ConfigError
-from hdsim.runs.command import Command, Outcome, as_job, execute, finished
+from hdsim.runs.command import Command, RunOutcome, as_job, execute, finished
 from hdsim.util.files import shown
 from hdsim.util.resources import groups, options
 
@@ -85,7 +85,7 @@ def configured(command: Callable[..., None]) -> click.Command:
 
 def launch(
     command: Command,
-    report: Callable[[Any, Outcome], None],
+    report: Callable[[Any, RunOutcome], None],
     overrides: Sequence[str],
     *,
     config_name: str,
@@ -101,20 +101,8 @@ def launch(
 ) -> None:
     """Runs a command for one configuration or a sweep of them, or prints the configuration.
 
-    Args:
-        command: The command.
-        report: Prints the outcome of one run.
-        overrides: The user's.
-        config_name: Primary configuration.
-        config_dir: See `configured` for this one and the others.
-        multirun: A sweep.
-        jobs: Number of processes of a sweep.
-        shard: Number and count of the part of the sweep to run.
-        cfg: Print that part of the configuration.
-        resolved: With `cfg`.
-        package: With `cfg`.
-        info: Print that about the configuration.
-        live: Show a sweep on a page at that port, 0 for a free one.
+    `report` prints the outcome of one run. The keywords are the options of :func:`configured`; `live` shows a sweep on
+    a page at that port, 0 for a free one.
     """
     from hdsim.config.composer import Composer
 
@@ -135,7 +123,9 @@ def launch(
         _single(command, report, composer, given)
 
 
-def _single(command: Command, report: Callable[[Any, Outcome], None], composer: Composer, given: Sequence[str]) -> None:
+def _single(
+    command: Command, report: Callable[[Any, RunOutcome], None], composer: Composer, given: Sequence[str]
+) -> None:
     from hdsim.results.run_directory.directory import check_place
     from hdsim.results.run_directory.lock import Lock
 
@@ -155,13 +145,13 @@ def _single(command: Command, report: Callable[[Any, Outcome], None], composer: 
 
 
 def _execute(
-    command: Command, report: Callable[[Any, Outcome], None], composition: Composition, inputs: Any, directory: Path
+    command: Command, report: Callable[[Any, RunOutcome], None], composition: Composition, inputs: Any, directory: Path
 ) -> None:
     """Executes a run in its directory, which this process has, and prints its outcome."""
     config = composition.config
     command.begun(inputs, directory)
     before = finished(config, directory)
-    if command.resumes and isinstance(before, Outcome):
+    if command.resumes and isinstance(before, RunOutcome):
         click.echo(f"{shown(directory)}: finished before")
         outcome = before
     else:

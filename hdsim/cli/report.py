@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hdsim.errors import ConfigError, is_mistake
-
 if TYPE_CHECKING:
     from hdsim.report.charts import Panel
     from hdsim.results.run_directory.reader import Run
@@ -44,7 +42,7 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
     RUN may also be a sweep of hdsim bsp.
     """  # noqa: D301 - click reads the backspace character
     from hdsim.results.run_directory.supersteps import is_gang
-    from hdsim.util.files import replacing
+    from hdsim.util.files import replacing, writable
 
     content = _sweep(directory) or (_gang if is_gang(directory) else _replay)(directory)
     if content.text:
@@ -52,35 +50,20 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
     if figures:
         from hdsim.report.figures import write_all
 
-        try:
+        with writable("a directory", figures):
             written = write_all(content.panels(), figures, kind)
-        except OSError as error:
-            if not is_mistake(error):
-                raise
-            raise _unwritable("a directory", error, figures) from None
         for path in written:
             click.echo(path)
     if output or not figures:
         page = output or directory / "report.html"
-        try:
-            with replacing(page) as file:
-                file.write(content.page())
-        except OSError as error:
-            if not is_mistake(error):
-                raise
-            raise _unwritable("a file", error, page) from None
+        with writable("a file", page), replacing(page) as file:
+            file.write(content.page())
         click.echo(page)
 
 
 @dataclass(frozen=True)
 class _Content:
-    """Content of a report.
-
-    Attributes:
-        panels: Makes the panels.
-        page: Makes the page.
-        text: Tables for the terminal.
-    """
+    """Makes panels, page and tables for the terminal of a report."""
 
     panels: Callable[[], Sequence[Panel]]
     page: Callable[[], str]
@@ -140,7 +123,3 @@ def _sweep(directory: Path) -> _Content | None:
     return _Content(
         lambda: sweep_panels(runs), lambda: render_sweep(directory.name, runs), format_table(sweep_rows(runs))
     )
-
-
-def _unwritable(what: str, error: OSError, path: Path) -> ConfigError:
-    return ConfigError(f"expected {what} that can be written, got: {error.strerror}", where=str(path))

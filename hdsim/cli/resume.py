@@ -31,13 +31,8 @@ def split_flag(overrides: Sequence[str]) -> tuple[list[str], bool]:
 def resumed(noun: str, given: Sequence[str], config_name: str, options: Mapping[str, Any]) -> list[str]:
     """Completes the overrides of a resumed run: by its own overrides, or by its directory.
 
-    Classes of the configuration are imported only after the manifest has been found to name the same files.
-
-    Args:
-        noun: Kind of the run, for messages.
-        given: The user's overrides.
-        config_name: Primary configuration.
-        options: Options of the command; see :func:`hdsim.cli.launch.launch`.
+    Classes of the configuration are imported only after the manifest has been found to name the same files. `noun` is
+    the kind of the run for messages; the options are those of :func:`hdsim.cli.launch.launch`.
 
     Raises:
         ConfigError: The run does not exist, or has another configuration or other inputs.

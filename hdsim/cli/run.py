@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hdsim.cli.launch import configured, launch
-from hdsim.runs.command import Outcome
+from hdsim.runs.command import RunOutcome
 from hdsim.runs.replays import COMMAND, Inputs, replay
 from hdsim.util.files import shown
 from hdsim.util.text import folded, format_number
@@ -63,7 +63,7 @@ def _watched(port: int, overrides: Sequence[str], **options: Any) -> None:
             page.watch(Moment(result.end_time, int(ended), int(waiting), 0, 0.0))
             return result, facts
 
-        def report(inputs: Inputs, outcome: Outcome) -> None:
+        def report(inputs: Inputs, outcome: RunOutcome) -> None:
             report_replay(inputs, outcome)
             html = render(read(outcome.directory))
             with replacing(outcome.directory / "report.html") as file:
@@ -73,7 +73,7 @@ def _watched(port: int, overrides: Sequence[str], **options: Any) -> None:
         launch(dataclasses.replace(COMMAND, run=watched), report, overrides, **options)
 
 
-def report_replay(inputs: Inputs, outcome: Outcome) -> None:
+def report_replay(inputs: Inputs, outcome: RunOutcome) -> None:
     """Prints the metrics of a replay."""
     workload, platform = inputs.workload, inputs.platform
     jobs = f"{len(workload):,} jobs of {Path(workload.source).name}" if len(workload) else "the pods of the cluster"

@@ -18,10 +18,10 @@ import click
 from tqdm import tqdm
 
 from hdsim.errors import ConfigError, install_hint
-from hdsim.runs.command import Command, Outcome
-from hdsim.runs.plan import Run, Sweep, plan
+from hdsim.runs.command import Command, RunOutcome
+from hdsim.runs.plan import PlannedRun, Sweep, plan
 from hdsim.runs.pool import start_server
-from hdsim.runs.sweep import Observer, check_all, ended, run_all
+from hdsim.runs.sweep import SweepObserver, check_all, ended, run_all
 from hdsim.util.files import shown
 from hdsim.util.text import folded, format_number
 
@@ -45,13 +45,7 @@ def run_sweep(
 ) -> None:
     """Runs a sweep and prints its progress and its results.
 
-    Args:
-        command: The command.
-        composer: Composes the configurations.
-        given: The overrides.
-        jobs: Number of processes.
-        shard: Number and count of the part to run.
-        live: Port of a page of the sweep, 0 for a free one; None for no page.
+    It runs in `jobs` processes, of a shard its part alone, and is shown on a page at the port `live`, 0 for a free one.
 
     Raises:
         HdsimError: A configuration is wrong.
@@ -110,13 +104,13 @@ def _comparison(directory: Path) -> str:
     return render(comparison, standings(comparison), directory, ratios=ratios(comparison)) if comparison.rows else ""
 
 
-class _Progress(Observer):
+class _Progress(SweepObserver):
     """Prints a line for each run, above a bar on a terminal, and keeps the table and the page up to date."""
 
     def __init__(self, command: Command, sweep: Sweep, page: SweepPage | None) -> None:
         self._command, self._sweep, self._page = command, sweep, page
         self._metrics, self._directory, self._total = command.metrics[:_SHOWN], sweep.directory, len(sweep.runs)
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[RunOutcome] = []
         self._next_table = self._begin = perf_counter()
         self._ended = self._known = 0
         self._is_first = True
@@ -133,7 +127,7 @@ class _Progress(Observer):
         self._notes.__exit__(None, None, None)
         self._bar.close()
 
-    def found(self, finished: Sequence[Outcome], outdated: Mapping[str, Sequence[Run]]) -> None:
+    def found(self, finished: Sequence[RunOutcome], outdated: Mapping[str, Sequence[PlannedRun]]) -> None:
         if finished:
             tqdm.write(f"{len(finished)} of {self._total} runs finished before")
         for reason, runs in outdated.items():
@@ -144,7 +138,7 @@ class _Progress(Observer):
         self._outcomes += finished
         self._show()
 
-    def done(self, run: Run, outcome: Outcome) -> None:
+    def done(self, run: PlannedRun, outcome: RunOutcome) -> None:
         self._ended += 1
         metrics, failure = outcome.metrics, outcome.failure
         numbers = [f"{name} {format_number(metrics[name])}" for name in self._metrics if name in metrics]
@@ -206,7 +200,7 @@ class _Lines(io.TextIOBase):
         return len(text)
 
 
-def _report(command: Command, sweep: Sweep, outcomes: Sequence[Outcome], table: Path) -> None:
+def _report(command: Command, sweep: Sweep, outcomes: Sequence[RunOutcome], table: Path) -> None:
     """Prints the best runs and the failures.
 
     Raises:
@@ -238,7 +232,7 @@ def _report(command: Command, sweep: Sweep, outcomes: Sequence[Outcome], table: 
     raise click.exceptions.Exit(2 if all(failure.is_mistake for _, failure in failed) else 1)
 
 
-def _best(outcomes: Sequence[Outcome], sweep: Sweep, metrics: Sequence[str]) -> str:
+def _best(outcomes: Sequence[RunOutcome], sweep: Sweep, metrics: Sequence[str]) -> str:
     """The best runs or configurations by the first metric."""
     head, *rows = _ranked(outcomes, sweep, metrics)
     if len(rows) > _BEST:
@@ -246,7 +240,7 @@ def _best(outcomes: Sequence[Outcome], sweep: Sweep, metrics: Sequence[str]) -> 
     return folded([head, *rows[:_BEST]], get_terminal_size((120, 24)).columns)
 
 
-def _ranked(outcomes: Sequence[Outcome], sweep: Sweep, metrics: Sequence[str]) -> list[list[str]]:
+def _ranked(outcomes: Sequence[RunOutcome], sweep: Sweep, metrics: Sequence[str]) -> list[list[str]]:
     """Head and rows of a table of the runs, or of configurations that have several seeds: means, the best first."""
     from hdsim.results.metrics import unit
 

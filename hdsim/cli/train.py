@@ -14,12 +14,12 @@ import click
 from hdsim.cli.launch import configured, launch
 from hdsim.cli.resume import resumed, split_flag
 from hdsim.errors import ConfigError, install_hint
-from hdsim.runs.command import Command, Outcome
+from hdsim.runs.command import Command, RunOutcome
 from hdsim.runs.trainings import COMMAND
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.setup import Setup
+    from hdsim.learning.training.task import Task
 
 _NEEDED = ("gymnasium", "safetensors", "tensorboard", "torch")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
@@ -45,19 +45,15 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
 
 def launch_training(
     command: Command,
-    report: Callable[[Any, Outcome], None],
+    report: Callable[[Any, RunOutcome], None],
     overrides: Sequence[str],
     config_name: str,
     options: Mapping[str, Any],
 ) -> None:
     """Runs a command that trains, new or resumed.
 
-    Args:
-        command: The command; its `run` takes the keywords `resume` and `quiet`.
-        report: Prints the outcome.
-        overrides: The user's, with ``resume=true`` or without.
-        config_name: Primary configuration.
-        options: ``quiet``, and further arguments of :func:`hdsim.cli.launch.launch`.
+    `run` of the command takes the keywords `resume` and `quiet`. The options are ``quiet`` and those of
+    :func:`hdsim.cli.launch.launch`.
 
     Raises:
         ConfigError: A package is missing, or there is no such training to resume.
@@ -74,7 +70,7 @@ def launch_training(
     launch(command, report, given, config_name=config_name, **options)
 
 
-def report_scores(outcome: Outcome) -> Path:
+def report_scores(outcome: RunOutcome) -> Path:
     """Prints the scores on the test windows, best first; returns the best checkpoint."""
     from hdsim.learning.training import model_card
     from hdsim.results.run_directory.manifest import read_manifest
@@ -86,9 +82,9 @@ def report_scores(outcome: Outcome) -> Path:
     return outcome.directory / "checkpoints" / str(facts["shipped"])
 
 
-def _report(setup: Setup, outcome: Outcome) -> None:
-    best, agent = report_scores(outcome), setup.config["agent"]
-    if setup.config["train"]["evolution"] is not None:
+def _report(task: Task, outcome: RunOutcome) -> None:
+    best, agent = report_scores(outcome), task.config["agent"]
+    if task.config["train"]["evolution"] is not None:
         click.echo(f"replay         hdsim run agent.job_policy={shown(best)} agent.backfill={agent['backfill']}")
         return
     own = str(agent.get("_target_")).removeprefix("hdsim.agents.").split(".")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial
 
-    from hdsim.runs.tuning.study import Study
+    from hdsim.runs.tuning.study import TuningStudy
 
 
 @click.command()
@@ -42,13 +42,13 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
     from hdsim.runs.table import write_table
     from hdsim.runs.tuning import results
     from hdsim.runs.tuning.setup import Search
-    from hdsim.runs.tuning.study import Study, storage_errors
+    from hdsim.runs.tuning.study import TuningStudy, storage_errors
 
     search = Search.of(overrides, config_dir)
     directory = search.directory
     lock = Lock.of(directory)
     with storage_errors(directory):
-        study = Study(directory, search.space, search.goal, search.settings, search.plan, search.identity)
+        study = TuningStudy(directory, search.space, search.goal, search.settings, search.plan, search.identity)
     total = search.settings.trials
     click.echo(f"{total} trials of {', '.join(search.space.distributions)} in {shown(directory)}")
     if study.trials:
@@ -72,7 +72,7 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
     lock.release()
 
 
-def _line(study: Study, trial: FrozenTrial, total: int) -> str:
+def _line(study: TuningStudy, trial: FrozenTrial, total: int) -> str:
     values = " ".join(f"{key}={_short(value)}" for key, value in trial.params.items())
     told = trial.user_attrs.get("error") or trial.state.name.lower()
     if trial.value is not None and trial.state.name == "COMPLETE":
@@ -84,7 +84,7 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _report(study: Study, runs: Path) -> None:
+def _report(study: TuningStudy, runs: Path) -> None:
     """Prints the importance of the settings and where the best trial and the table of the runs are."""
     from hdsim.runs.tuning import results
 

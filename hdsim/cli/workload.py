@@ -119,30 +119,43 @@ def validate(file: str, platform: str | None) -> None:
 @_arrival_factor
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn.")
 @click.option(
-    "--memory-bandwidth", type=_AmountOr("trace", "none", "draw"), default="trace", show_default=True,
+    "--memory-bandwidth",
+    type=_AmountOr("trace", "none", "draw"),
+    default="trace",
+    show_default=True,
     help="GB/s a core: those of the file, none, a draw from 4 to 24, or a number.",
-)  # fmt: skip
+)
 @click.option(
-    "--memory", type=_AmountOr("trace", "none"), default="trace", show_default=True,
+    "--memory",
+    type=_AmountOr("trace", "none"),
+    default="trace",
+    show_default=True,
     help="MB a core: those of the file, none, or a number.",
-)  # fmt: skip
+)
 @click.option(
-    "--runtime", type=click.Choice(["trace", "requested", "hdeeprm"]), default="trace", show_default=True,
+    "--runtime",
+    type=click.Choice(["trace", "requested", "hdeeprm"]),
+    default="trace",
+    show_default=True,
     help="Run times: those of the file, the requested times, or a random share of these.",
-)  # fmt: skip
+)
 @click.option("--strict", is_flag=True, help="Fail on a job that cannot be replayed rather than leave it out.")
 @click.option(
-    "--supersteps", type=_Amounts(), metavar="N[,MAX]",
+    "--supersteps",
+    type=_Amounts(),
+    metavar="N[,MAX]",
     help="Make BSP jobs of rigid ones, with so many supersteps; needs --platform, and JSON as output.",
-)  # fmt: skip
+)
 @click.option(
     "--communication", type=_Amounts(), metavar="X[,MAX]", help="Share of the run time for messages.  [default: 0.2]"
 )
 @click.option("--pattern", metavar="NAME,...", help="Patterns to draw from.  [default: h_relation]")
 @click.option(
-    "--imbalance", type=_Amounts(), metavar="X[,MAX]",
+    "--imbalance",
+    type=_Amounts(),
+    metavar="X[,MAX]",
     help="Coefficient of variation of the work of a job's tasks.  [default: 0]",
-)  # fmt: skip
+)
 @click.option("--latency", type=float, help="Seconds of a barrier.  [default: 0]")
 @click.option("--bandwidth", type=float, help="GB/s that turn communication time into bytes.  [default: slowest link]")
 def convert(file: str, output: Path, to: str | None, platform: str | None, **options: Any) -> None:
@@ -177,9 +190,12 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all draws.")
 @click.option("--typeless", is_flag=True, help="One class of jobs rather than interactive and batch jobs.")
 @click.option(
-    "--estimates", type=click.Choice(["none", "tsafrir"]), default="none", show_default=True,
+    "--estimates",
+    type=click.Choice(["none", "tsafrir"]),
+    default="none",
+    show_default=True,
     help="Requested times: the run times, or Tsafrir's model of users.",
-)  # fmt: skip
+)
 @click.option(
     "--max-estimate", type=float, help="Longest requested time in s of tsafrir, by default that of the longest job."
 )

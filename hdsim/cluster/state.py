@@ -12,12 +12,13 @@ place in the queue, which an agent sees as an end and a submission, as after the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakMethod
 
 import numpy as np
+from procset import ProcSet
 
 from hdsim.cluster.base import ClusterState
 from hdsim.cluster.job_state import UNFINISHED, FailedStart, FinalState, JobView, completed
@@ -26,6 +27,7 @@ from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.util.copies import with_own_containers
+from hdsim.util.intervals import Cores, to_ids, to_procset
 
 __all__ = ["UNFINISHED", "Cluster", "FailedStart", "FinalState", "JobView", "completed"]
 
@@ -35,7 +37,7 @@ _FOR_AGENTS = (
     *("rng", "n_idle_gpus", "expects_jobs"),
     *("submitted", "ended", "rejected", "withdrawn", "node_changes", "failed_starts", "requested_time", "core_speed"),
     *("starting_time", "finish_time", "can_kill", "can_resize", "can_set_speed", "has_core_ids", "n_idle", "node_cpu"),
-    *("job", "fits", "pick", "estimate", "speed", "core_ids", "idle_ids", "expect", "fork"),
+    *("job", "fits", "pick", "estimate", "speed", "allocation", "idle_cores", "core_ids", "idle_ids", "expect", "fork"),
     *("start", "start_on", "reject", "kill", "resize", "resize_on", "resize_gang", "set_speed", "call_me_later"),
 )
 _RUNNING, _STARTING = int(FinalState.RUNNING), int(FinalState.STARTING)
@@ -110,8 +112,8 @@ class Cluster(ClusterState):
             if self.core_speed is not None:
                 self._record_speed_of(job)
 
-    def start_on(self, job: int, cores: Sequence[int]) -> None:
-        """Starts a queued job now on given core ids.
+    def start_on(self, job: int, cores: Cores) -> None:
+        """Starts a queued job now on given cores: a ``ProcSet``, a slice, an array or a sequence of ids.
 
         Raises:
             DecisionError: The job is not in the queue, or the cores are not idle, not distinct, out of range or not
@@ -119,11 +121,12 @@ class Cluster(ClusterState):
         """
         if not self.has_core_ids:
             raise DecisionError("expected a placement from pick: nodes have amounts here, and cores no ids")
+        cores = to_ids(cores, self.platform.n_cores)
         gpus = self.requests.gpus[job] if self.requests.gpus else 0
         wanted = self.size[job] + gpus
         what = f"{self.size[job]} cores and {gpus} GPUs, all distinct" if gpus else f"{wanted} distinct cores"
         if len(cores) != wanted or len(set(cores)) != wanted:
-            raise DecisionError(f"job {self._name(job)}: expected {what}, got {list(cores)}")
+            raise DecisionError(f"job {self._name(job)}: expected {what}, got {cores}")
         self.start(job, self._placement_of(job, cores))
 
     def resize(self, job: int, placement: Any) -> None:
@@ -165,9 +168,9 @@ class Cluster(ClusterState):
         if self.core_speed is not None:
             self._record_speed_of(job)
 
-    def resize_on(self, job: int, cores: Sequence[int]) -> None:
-        """Changes the core ids that a running job holds; see `resize`."""
-        self.resize(job, self._placement_of(job, cores))
+    def resize_on(self, job: int, cores: Cores) -> None:
+        """Changes the cores that a running job holds, given as for `start_on`; see `resize`."""
+        self.resize(job, self._placement_of(job, to_ids(cores, self.platform.n_cores)))
 
     def resize_gang(self, job: int, cpu: float) -> None:
         """Changes the CPU that a running gang holds, now; its controller decides on it, not the scheduler.
@@ -182,13 +185,13 @@ class Cluster(ClusterState):
         self._hold(job, self.cores.resize(job, self.running[job], cpu))
         self.size[job] = cpu
 
-    def set_speed(self, cores: Sequence[int], share: float) -> None:
+    def set_speed(self, cores: Cores, share: float) -> None:
         """Changes, now, the share of their peak speed at which cores compute, such as by another P-state.
 
         A busy core draws the same power at any share, as in P-state 1 (75 % of the speed, 100 % of the power).
 
         Args:
-            cores: Core ids.
+            cores: The cores, as for `start_on`.
             share: Above 0, at most 1.
 
         Raises:
@@ -197,11 +200,12 @@ class Cluster(ClusterState):
         if not self.can_set_speed or not self.has_core_ids:
             raise DecisionError("set_speed: the backend has no means to change the speed of single cores")
         last = self.platform.n_cores - 1
-        if not cores or not all(0 <= core <= last for core in cores):
-            raise DecisionError(f"set_speed: expected core ids 0 to {last}, got {list(cores)}")
+        ids = to_ids(cores, self.platform.n_cores)
+        if not ids or not all(0 <= core <= last for core in ids):
+            raise DecisionError(f"set_speed: expected core ids 0 to {last}, got {ids}")
         if not 0 < share <= 1:
             raise DecisionError(f"set_speed: expected a share of the peak speed above 0 and at most 1, got {share:g}")
-        self.speed_changes.append((np.array(cores, np.int64), share))
+        self.speed_changes.append((np.array(ids, np.int64), share))
 
     def fork(self, agent: Any = None, seed: int | None = None, **assumptions: Any) -> Any:
         """Returns a simulation that begins in the present state.
@@ -278,11 +282,11 @@ class Cluster(ClusterState):
         ).tolist()
         return found
 
-    def _placement_of(self, job: int, cores: Sequence[int]) -> Any:
+    def _placement_of(self, job: int, cores: list[int]) -> Any:
         """Turns core ids that an agent chose into a placement."""
         last = self.platform.n_cores - 1
         if not cores or not all(0 <= core <= last for core in cores):
-            raise DecisionError(f"job {self._name(job)}: expected core ids 0 to {last}, got {list(cores)}")
+            raise DecisionError(f"job {self._name(job)}: expected core ids 0 to {last}, got {cores}")
         try:
             self.requests.check_gpus(job, np.array(cores, np.int64), self.platform)
         except DecisionError as error:
@@ -359,6 +363,14 @@ class Cluster(ClusterState):
         for job in self.expected:
             self.requested_time[job] = float(self.workload.requested_time[job])
         self.expected.clear()
+
+    def allocation(self, job: int) -> ProcSet:
+        """Cores and GPUs that a started job was given; empty where cores have no ids."""
+        return to_procset(self.core_ids(job))
+
+    def idle_cores(self) -> ProcSet:
+        """The idle cores and GPUs; empty where cores have no ids."""
+        return to_procset(self.idle_ids() if self.has_core_ids else ())
 
     def core_ids(self, job: int) -> list[int]:
         """Core ids that a started job was given, ascending."""

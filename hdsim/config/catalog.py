@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hdsim.config.descriptions import description
 from hdsim.config.keys import SCHEMAS, flat
 from hdsim.config.plugin_types import named_types
 from hdsim.errors import ConfigError, not_one_of
@@ -29,7 +30,7 @@ _SETTING = (
 )
 
 
-class Entry(NamedTuple):
+class Description(NamedTuple):
     """Descriptions of a name: a line, and a text."""
 
     summary: str
@@ -43,12 +44,12 @@ class Setting(NamedTuple):
     note: str
 
 
-def listed(kind: str) -> dict[str, Entry]:
+def listed(kind: str) -> dict[str, Description]:
     """Returns the entries of a kind by name."""
     return KINDS[kind]()
 
 
-def find(kind: str, name: str) -> Entry:
+def find(kind: str, name: str) -> Description:
     """Returns the entry of a name; of agents also that of a composed name, of metrics that of a statistic.
 
     Raises:
@@ -81,7 +82,29 @@ def settings(path: Path) -> dict[str, Setting]:
     }
 
 
-def agents() -> dict[str, Entry]:
+def default_settings(command: str) -> dict[str, str]:
+    """Returns the values of all keys without overrides as text, and the option of each group.
+
+    The value of a key that the option of a group lacks is that of another option.
+
+    Args:
+        command: File in ``conf/`` without its suffix, such as ``config`` of `hdsim run`.
+    """
+    import yaml
+
+    path = folder("conf") / f"{command}.yaml"
+    found = {key: _value(setting.value) for key, setting in settings(path).items()}
+    listed_options = yaml.safe_load(path.read_text(encoding="utf-8"))["defaults"]
+    for group, option in (item for each in listed_options if isinstance(each, dict) for item in each.items()):
+        if option is None or option in options(group):
+            found[group] = _value(option)
+        for name in sorted(options(group) if group in _SETTING else (), key=option.__ne__):
+            for key, setting in settings(options(group)[name]).items():
+                found.setdefault(f"{group}.{key}", _value(setting.value))
+    return found
+
+
+def agents() -> dict[str, Description]:
     """Returns agents: the short names that are single words, and the options of the group ``agent``."""
     from hdsim.scheduling.agent import SHORT_NAMES
 
@@ -89,28 +112,28 @@ def agents() -> dict[str, Entry]:
     for name, path in options("agent").items():
         text = _class_docstring(path) or " ".join(_comment(path))
         table = [f"agent.{key} = {_shown(setting)}" for key, setting in settings(path).items()]
-        found[name] = Entry(text.partition("\n")[0], "\n".join([text, "", "Settings and defaults:", *table]))
+        found[name] = Description(text.partition("\n")[0], "\n".join([text, "", "Settings and defaults:", *table]))
     return found
 
 
-def policies() -> dict[str, Entry]:
+def policies() -> dict[str, Description]:
     """Returns queue orders, backfilling algorithms and core policies."""
     from hdsim.cluster.policies import CORE_POLICIES
     from hdsim.scheduling.agent import BACKFILLS
     from hdsim.scheduling.orders import ORDERS
 
     orders = {name: inspect.getdoc(order.score) or "" for name, order in ORDERS.items()}
-    found: dict[str, Entry] = {}
+    found: dict[str, Description] = {}
     for key, table in (("job_policy", orders), ("backfill", BACKFILLS), ("core_policy", CORE_POLICIES)):
         for name, text in table.items():
             # An order and a core policy may have one name.
             place = f"{name} (cores)" if name in found else name
             line = text.partition("\n")[0]
-            found[place] = Entry(f"{key}: {line}", f"agent.{key}={name}\n{text}")
+            found[place] = Description(f"{key}: {line}", f"agent.{key}={name}\n{text}")
     return _with_installed(found, "backfill", "backfill: of {}", "agent.backfill={}")
 
 
-def metrics() -> dict[str, Entry]:
+def metrics() -> dict[str, Description]:
     """Returns metrics, those of jobs by the name of the quantity."""
     from hdsim.results.metrics import GANG_METRICS, METRICS, QUANTITIES, STATISTICS
 
@@ -119,13 +142,13 @@ def metrics() -> dict[str, Entry]:
         names = [f"{kind}_{name}" for kind in STATISTICS] if name in QUANTITIES else [name]
         better = str(metric.direction) or "neither direction is better"
         lines = (f"formula    {metric.description}", f"unit       {metric.unit or 'none'}", f"direction  {better}")
-        found[name] = Entry(
+        found[name] = Description(
             f"{metric.description} [{metric.unit or '1'}]", "\n".join([*lines, f"names      {', '.join(names)}"])
         )
     return _with_installed(found, "metric", "of {}, with metrics=[{name}]", "hdsim run metrics=[{}]")
 
 
-def keys() -> dict[str, Entry]:
+def keys() -> dict[str, Description]:
     """Returns the groups and keys of the commands with configurations."""
     expecting: dict[str, dict[str, list[str]]] = {}
     for command, schema in reversed(SCHEMAS.items()):
@@ -133,13 +156,13 @@ def keys() -> dict[str, Entry]:
             expecting.setdefault(key, {}).setdefault(rule.expected, []).append(f"hdsim {command}")
     rules = {key: " or ".join(expected) for key, expected in expecting.items()}
     found = {
-        key: Entry(rules[key], "\n".join(f"expected  {rule}: {', '.join(of)}" for rule, of in expected.items()))
+        key: _key(key, rules[key], *(f"expected  {rule}: {', '.join(of)}" for rule, of in expected.items()))
         for key, expected in expecting.items()
         if key.partition(".")[0] not in _SETTING
     }
     for group in (*_SETTING, "experiment"):
         names = ", ".join(options(group))
-        found[group] = Entry(f"an option: {names}", f"options  {names}")
+        found[group] = _key(group, f"an option: {names}", f"options  {names}")
         members: dict[str, list[str]] = {}
         for option, path in options(group).items() if group in _SETTING else ():
             for key, setting in settings(path).items():
@@ -147,11 +170,18 @@ def keys() -> dict[str, Entry]:
         for key, lines in members.items():
             takers = ", ".join(line.partition(":")[0].partition("=")[2] for line in lines)
             expected = rules.get(f"{group}.{key}", f"a setting of {takers}")
-            found[f"{group}.{key}"] = Entry(expected, "\n".join([f"expected  {expected}", "defaults:", *lines]))
+            name = f"{group}.{key}"
+            found[name] = _key(name, expected, f"expected  {expected}", "defaults:", *lines)
     return found
 
 
-def experiments() -> dict[str, Entry]:
+def _key(key: str, expected: str, *lines: str) -> Description:
+    """Returns the entry of a key: its description, or the allowed values of a key without one, and further lines."""
+    text = description(key)
+    return Description(text or expected, "\n".join([text, *lines] if text else lines))
+
+
+def experiments() -> dict[str, Description]:
     """Returns experiments: what each shows, its commands and its file."""
     found = {}
     for name, path in options("experiment").items():
@@ -159,11 +189,13 @@ def experiments() -> dict[str, Entry]:
         commands = [line for line in lines if line.startswith("hdsim ")]
         text = " ".join(line for line in lines if not line.startswith(("hdsim ", "@package")))
         content = path.read_text(encoding="utf-8")
-        found[name] = Entry(text.partition(". ")[0], "\n".join([text, "", *commands, "", f"{path}:", content.rstrip()]))
+        found[name] = Description(
+            text.partition(". ")[0], "\n".join([text, "", *commands, "", f"{path}:", content.rstrip()])
+        )
     return found
 
 
-def studies() -> dict[str, Entry]:
+def studies() -> dict[str, Description]:
     """Returns studies: the question of each, and its file."""
     import yaml
 
@@ -171,33 +203,33 @@ def studies() -> dict[str, Entry]:
     for name, path in bundled("studies").items():
         content = path.read_text(encoding="utf-8")
         question = str(yaml.safe_load(content)["question"])
-        found[name] = Entry(
+        found[name] = Description(
             question, "\n".join([question, "", f"hdsim study {name}", "", f"{path}:", content.rstrip()])
         )
     return found
 
 
-def platforms() -> dict[str, Entry]:
+def platforms() -> dict[str, Description]:
     """Returns the bundled platforms."""
     from hdsim.platform.load import load_platform
 
     found = {}
     for name, path in bundled("platforms").items():
         text = repr(load_platform(path)).strip("<>").partition(": ")[2]
-        found[name] = Entry(text, f"{text}\n{path}\nhdsim platform show {name}")
+        found[name] = Description(text, f"{text}\n{path}\nhdsim platform show {name}")
     return found
 
 
-def workloads() -> dict[str, Entry]:
+def workloads() -> dict[str, Description]:
     """Returns the bundled traces."""
     found = {}
     for name, path in bundled("workloads").items():
         text = f"{path.name}, {path.stat().st_size / 1e3:,.0f} kB"
-        found[name] = Entry(text, f"{path}\nhdsim workload show {name}")
+        found[name] = Description(text, f"{path}\nhdsim workload show {name}")
     return found
 
 
-KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
+KINDS: dict[str, Callable[[], dict[str, Description]]] = {
     "agents": agents,
     "policies": policies,
     "metrics": metrics,
@@ -213,16 +245,16 @@ KINDS: dict[str, Callable[[], dict[str, Entry]]] = {
 }
 
 
-def _classes(key: str) -> dict[str, Entry]:
+def _classes(key: str) -> dict[str, Description]:
     """Returns the classes that a key names: their docstrings, and the key."""
     found, kind = {}, named_types()[key]
     for name, made in kind.classes().items():
         text = inspect.getdoc(made) or ""
-        found[name] = Entry(text.partition("\n")[0], f"{key}={name}\n{text}")
+        found[name] = Description(text.partition("\n")[0], f"{key}={name}\n{text}")
     return _with_installed(found, kind.group, "of {}", f"{key}={{}}")
 
 
-def _with_installed(found: dict[str, Entry], group: str, summary: str, details: str) -> dict[str, Entry]:
+def _with_installed(found: dict[str, Description], group: str, summary: str, details: str) -> dict[str, Description]:
     """Adds the plug-ins of installed packages, which are not imported.
 
     Args:
@@ -232,13 +264,15 @@ def _with_installed(found: dict[str, Entry], group: str, summary: str, details: 
         details: Text, with a place for its name.
     """
     for entry in installed(group):
-        found.setdefault(entry.name, Entry(summary.format(entry.value, name=entry.name), details.format(entry.name)))
+        found.setdefault(
+            entry.name, Description(summary.format(entry.value, name=entry.name), details.format(entry.name))
+        )
     return found
 
 
-def _short_name(words: Mapping[str, str]) -> Entry:
+def _short_name(words: Mapping[str, str]) -> Description:
     texts = [f"agent.{key}={value}" for key, value in words.items()]
-    return Entry(" ".join(texts), "\n".join(["The agent classic with", *texts]))
+    return Description(" ".join(texts), "\n".join(["The agent classic with", *texts]))
 
 
 def _class_docstring(path: Path) -> str:
@@ -260,5 +294,9 @@ def _comment(path: Path) -> list[str]:
 
 
 def _shown(setting: Setting) -> str:
-    value = setting.value if isinstance(setting.value, str) else json.dumps(setting.value)
+    value = _value(setting.value)
     return f"{value}  ({setting.note})" if setting.note else value
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

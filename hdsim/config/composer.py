@@ -43,9 +43,17 @@ from hdsim.util.resources import bundled, folder
 
 #: Exceptions of Hydra, OmegaConf and PyYAML for wrong overrides and files.
 FAULTS = (
-    HydraException, OmegaConfBaseException, YAMLError, LookupError, TypeError, ValueError, AttributeError,
-    AssertionError, RecursionError, OverflowError,
-)  # fmt: skip
+    HydraException,
+    OmegaConfBaseException,
+    YAMLError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    AssertionError,
+    RecursionError,
+    OverflowError,
+)
 
 #: Settings of `hydra/launcher=ray`, see docs/run.md.
 _RAY = {"_target_": "hdsim.runs.launchers.RayLauncher", "address": None, "num_cpus": 1, "max_retries": 3}
@@ -436,9 +444,11 @@ def _set(composed: DictConfig, override: Override) -> None:
     key, value = override.key_or_group, override.value()
     adds = override.is_add() and not isinstance(value, dict | list)
     if (
-        override.is_sweep_override() or override.is_delete() or override.package is not None
+        override.is_sweep_override()
+        or override.is_delete()
+        or override.package is not None
         or (adds and OmegaConf.select(composed, key, throw_on_missing=False) is not None)
-    ):  # fmt: skip
+    ):
         raise ValueError(override.input_line)
     OmegaConf.update(composed, key, value, merge=True, force_add=override.is_add() or override.is_force_add())
 

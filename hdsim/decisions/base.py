@@ -118,8 +118,8 @@ class Observer(ABC):
         """Returns the present state in new arrays."""
 
 
-class EpisodeSetup(Protocol):
-    """The parts of an episode that an objective sees, of :class:`hdsim.simulation.setup.Setup`.
+class ObjectiveSetup(Protocol):
+    """The parts of an episode that an objective sees, of :class:`hdsim.simulation.setup.ReplaySetup`.
 
     Attributes:
         cluster: The cluster.
@@ -179,7 +179,7 @@ class Objective(ABC):
         """Whether the objective depends on the location of idle cores."""
         return False
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """Called before the first event of an episode."""
         self.cluster = setup.cluster
         self.problem = problem

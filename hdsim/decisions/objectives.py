@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hdsim.decisions.base import Decisions, EpisodeSetup, Objective, oversubscription_limit
-from hdsim.kernels.node_episodes import busy_speed
+from hdsim.decisions.base import Decisions, Objective, ObjectiveSetup, oversubscription_limit
+from hdsim.kernels.progress import busy_speed
 from hdsim.kernels.rules import TAU
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Rate(Objective):
     """A quantity of the cluster: its value right after the action, or its integral until the next decision."""
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._total = self._since = self._rate = 0.0
@@ -74,7 +74,7 @@ class AverageJobSlowdown(Rate):
     needs_known_jobs = True
     shortest: ClassVar[float] = 1.0
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._weight: list[float] = (1.0 / np.maximum(setup.cluster.workload.requested_time, self.shortest)).tolist()
@@ -130,7 +130,7 @@ class ExpectedCompletion(Objective):
     metric = "mean_turnaround_time"
     needs_dates = True
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
@@ -181,7 +181,7 @@ class Makespan(Rate):
         """See :meth:`Objective.sees_cores`."""
         return not platform.homogeneous_speed or platform.n_gpus > 0
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         platform = setup.cluster.platform
@@ -236,7 +236,7 @@ class Edp(EnergyConsumption):
     def __init__(self, integrated: bool) -> None:
         super().__init__(integrated=True)
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._energy = self._product = 0.0
@@ -258,7 +258,7 @@ class BoundedSlowdown(Objective):
     metric = "mean_bounded_slowdown"
     needs_known_jobs = True
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
@@ -297,7 +297,7 @@ class LoadImbalance(Objective):
         """See :meth:`Objective.sees_cores`."""
         return True
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         cores = setup.cluster.node_cpu
@@ -343,7 +343,7 @@ class ClusterBalance(LoadImbalance):
         super().__init__(integrated)
         self.per_deployment = per_deployment
 
-    def begin(self, setup: EpisodeSetup, problem: Decisions) -> None:
+    def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
         """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._times = np.zeros(len(self._cores))

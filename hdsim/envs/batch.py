@@ -12,29 +12,38 @@ import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from hdsim.cluster.policies import SCORES
+from hdsim.cluster.requests import Requests
 from hdsim.cluster.state import FinalState, completed
+from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores, core_sets
 from hdsim.decisions import objectives
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
-from hdsim.decisions.observations.hdeeprm import ORDER_OF, Minimal
-from hdsim.decisions.observations.jobs import Jobs
-from hdsim.envs.episodes import Window
-from hdsim.envs.node_batch import covers_nodes, make_grid, seed_draws
+from hdsim.decisions.base import oversubscription_limit
+from hdsim.decisions.observations.hdeeprm import ORDER_OF, STATES, Minimal, Normal, Small
+from hdsim.decisions.observations.jobs import JobsObserver
+from hdsim.envs.episodes import TraceWindow
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, Views
 from hdsim.errors import ConfigError
-from hdsim.kernels import episode_state
-from hdsim.kernels.episode_state import EPISODE, JOB, RULES, Outcome, State, Trace
+from hdsim.kernels import episode_state, machine_speeds, node_episodes, nodes
+from hdsim.kernels.episode_state import EPISODE, JOB, OWN_JOB, RULES, Outcome, State, Trace
 from hdsim.kernels.episodes import step
 from hdsim.kernels.free_ranges import make_free_ranges, placements
-from hdsim.kernels.node_episodes import STOPPED, Grid
+from hdsim.kernels.node_episodes import PRESENT, Grid
+from hdsim.kernels.pcg64 import words_of
+from hdsim.kernels.profiles import JobRequests
 from hdsim.kernels.rules import DECIDING, NUMBERS, TAU, Backfilling, Deciding
+from hdsim.platform.power import BUSY_SPEED, OVERSUBSCRIBED, PSTATES
 from hdsim.results.result import Result
+from hdsim.scheduling.backfill.arrays import job_requests
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import ranking
-from hdsim.simulation.contended import require_speed
+from hdsim.simulation.compiled import has_plain_jobs
+from hdsim.simulation.contended import require_speed, shared_state
 from hdsim.util.intervals import IntervalSets
+from hdsim.util.units import in_bytes
 from hdsim.workload.model import Workload
 
 #: Objectives of compiled environments, which need interchangeable cores in a static order of preference as well.
@@ -45,6 +54,12 @@ _OBJECTIVES: dict[type[objectives.Objective], int] = {
     objectives.AverageUtilization: episode_state.CORES,
     objectives.Makespan: episode_state.CORES,
     objectives.BoundedSlowdown: episode_state.SLOWDOWN,
+}
+#: Numbers of the parts of nodes that observations show.
+_SHOWN: dict[type, int] = {
+    Minimal: node_episodes.NOTHING,
+    Small: node_episodes.SMALL,
+    Normal: node_episodes.NORMAL,
 }
 #: The job order of a policy pair that draws.
 _RANDOM = "random"
@@ -60,14 +75,14 @@ def covers(environment: SchedulingEnv) -> bool:
     if isinstance(observer, Minimal):
         if observer.by_workload and len(observer.scales) < len(ORDER_OF):
             return False
-    elif type(observer) is not Jobs:
+    elif type(observer) is not JobsObserver:
         return False
     if isinstance(action, PolicyPair):
         if any(job_order(name).dynamic and name != _RANDOM for name, _ in action.pairs):
             return False
     elif not isinstance(action, PickJob):
         return False
-    return has_ranges(environment) or covers_nodes(environment)
+    return has_ranges(environment) or _has_nodes(environment)
 
 
 def has_ranges(environment: SchedulingEnv) -> bool:
@@ -82,6 +97,26 @@ def _interchangeable(environment: SchedulingEnv, jobs: Workload) -> bool:
     static = {"random", "high_cores"}.isdisjoint({action.core_policy, *action.core_policies})
     static &= not isinstance(action, PolicyPair) or all(name != _RANDOM for name, _ in action.pairs)
     return static and isinstance(environment.set_up(jobs, seed=0).cluster.cores, OrderedCores)
+
+
+def _has_nodes(environment: SchedulingEnv) -> bool:
+    """Returns whether kernels step environments like this one, whose objective and job orders have some."""
+    action, observer, traces = environment.problem.action, environment.problem.observer, environment.episodes.traces
+    if not isinstance(action, PolicyPair) or type(observer) not in _SHOWN:
+        return False
+    if not set(SCORES).isdisjoint(action.core_policies):
+        return False
+    kinds = [_kind(environment, trace) for trace in traces]
+    return kinds[0] is not None and all(kind == kinds[0] for kind in kinds)
+
+
+def _kind(environment: SchedulingEnv, jobs: Workload) -> Any:
+    """Returns what the episodes of covered traces have in common, None if a trace is not covered."""
+    setup = environment.set_up(jobs, seed=0)
+    model, cores = setup.contention, setup.cluster.cores
+    if setup.failures is not None or (model is not None and not model.has_kernel) or not isinstance(cores, NodeCores):
+        return None
+    return has_plain_jobs(environment.platform, jobs) and (cores.policies, cores.node_gpus is None)
 
 
 class Batch:
@@ -111,13 +146,13 @@ class Batch:
         self._traces, self._offsets = list(traces), np.cumsum([0, *map(len, traces)]).tolist()
         self._trace = _columns(environment, traces)
         longest = max(map(len, traces))
-        self._state = _state(environment, num_envs, longest, self._trace)
         self._grid: Grid | None = None
         if has_ranges(environment):
             store: Any = environment.set_up(traces[0], seed=0).cluster.cores
             self._core_of_rank = store.core_of_rank
         else:
-            self._grid = make_grid(environment, traces, num_envs, longest)
+            self._grid = _grid(environment, traces, num_envs, longest)
+        self._state = _state(environment, num_envs, longest, self._trace, on_nodes=self._grid is not None)
 
     def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
         """See :class:`hdsim.envs.shares.Share`."""
@@ -185,16 +220,17 @@ class Batch:
         waiting = [self._pool.submit(compiled, *bounds, *arguments) for bounds in others] if self._pool else []
         ended: int = compiled(*own, *arguments)
         ended += sum(each.result() for each in waiting)
-        if self._grid is not None and self._grid.numbers[:, STOPPED].any():
+        # Columns of a recarray take longer to look up.
+        if self._grid is not None and np.asarray(self._grid.present)["stopped"].any():
             self._stopped(self._grid)
         return ended
 
     def _stopped(self, grid: Grid) -> None:
         """Raises the error of a contention model that stops a job."""
-        e = int(grid.numbers[:, STOPPED].nonzero()[0][0])
+        e = int(grid.present.stopped.nonzero()[0][0])
         model = self._environment.set_up(self._traces[self._sources[e].window.trace], seed=0).contention
         assert model is not None
-        require_speed(float(grid.job_floats[e, 2, grid.numbers[e, STOPPED] - 1]), model)
+        require_speed(float(grid.job_floats[e, 2, grid.present[e].stopped - 1]), model)
 
     def _begin(self, e: int, jobs: Workload | None = None) -> None:
         """Draws the next episode, which begins with the next step."""
@@ -205,39 +241,43 @@ class Batch:
             window = source.draw_window(rng)
         else:
             (trace,) = (i for i, trace in enumerate(self._traces) if trace is jobs)
-            window = source.window = Window(trace, 0, len(jobs))
+            window = source.window = TraceWindow(trace, 0, len(jobs))
         seed = int(rng.integers(2**63))
-        if self._grid is not None:
-            seed_draws(self._grid, e, seed)
         episode, first = self._state.episodes[e], self._offsets[window.trace] + window.first
-        episode.fresh, episode.first, episode.stop = True, first, first + window.jobs
+        episode.fresh, episode.first, episode.jobs = True, first, window.jobs
+        if self._grid is not None:
+            self._grid.clear(e, first, window.jobs)
+            # As the seed of a replay does.
+            self._grid.words[e] = words_of(np.random.default_rng(seed))
 
     def _result(self, e: int, *, truncated: bool) -> Result:
         """The replay of an episode that has ended."""
         window, episode = self._sources[e].window, self._state.episodes[e]
         trace = self._traces[window.trace]
         jobs = trace if window.jobs == len(trace) else trace[window.first : window.first + window.jobs]
+        count = len(jobs)
         # Columns of a recarray take longer to look up.
-        own = np.asarray(self._trace.jobs)[episode.first : episode.stop]
-        log, start = self._state.log[e, : episode.events].copy(), self._state.start[e, : len(own)].copy()
+        infeasible = np.asarray(self._trace.jobs)["infeasible"][episode.first :][:count]
+        own = np.asarray(self._state.jobs)[e, :count]
+        log = self._state.log[e, : episode.events].copy()
         started, ended = log[log >= 0], ~log[log < 0]
-        date, limit = start + own["runtime"], start + own["walltime"]
-        finish = np.full(len(own), np.nan)
-        finish[ended] = self._state.finish[e, ended]
-        final = np.full(len(own), FinalState.NOT_SUBMITTED, np.int8)
-        final[: episode.next - episode.first] = FinalState.QUEUED
-        final[own["infeasible"] & (final == FinalState.QUEUED)] = FinalState.REJECTED
+        final = np.full(count, FinalState.NOT_SUBMITTED, np.int8)
+        final[: episode.next] = FinalState.QUEUED
+        final[infeasible & (final == FinalState.QUEUED)] = FinalState.REJECTED
         final[started] = FinalState.RUNNING
         final[ended] = completed(jobs)[ended]
-        killed = (finish < date) | (own["delays"] & (date >= limit))
-        if self._grid is not None:
-            killed = self._grid.killed[e, : len(own)]
-        final[ended[killed[ended]]] = FinalState.COMPLETED_WALLTIME_REACHED
+        final[ended[own["killed"][ended]]] = FinalState.COMPLETED_WALLTIME_REACHED
         sets = self._ranges(e, log, started)
         return Result.once(
-            self._environment.platform, jobs, start, finish, final, started, sets,
+            self._environment.platform,
+            jobs,
+            own["begin"].copy(),
+            own["finish"].copy(),
+            final,
+            started,
+            sets,
             interrupted_at=float(episode.now) if truncated else None,
-        )  # fmt: skip
+        )
 
     def _ranges(self, e: int, log: NDArray[np.int64], started: NDArray[np.int64]) -> IntervalSets:
         """The cores of the started jobs."""
@@ -245,7 +285,7 @@ class Batch:
             sizes = self._grid.sizes[e, started]
             return IntervalSets.of(self._grid.held[e, : sizes.sum()], sizes)
         episode = self._state.episodes[e]
-        cores = self._trace.cores[episode.first : episode.stop]
+        cores = self._trace.cores[episode.first :][: episode.jobs]
         ranges = np.zeros((2, int(cores[started].sum())), np.int32)
         number, held = np.zeros(len(cores), np.int64), np.zeros(len(started) + 1, np.int64)
         idle = make_free_ranges(int(self._trace.rules.cores[0]))
@@ -275,7 +315,7 @@ def _rules(environment: SchedulingEnv) -> Any:
         "commit": picks and action.commit,
         "backfill": NUMBERS[action.backfilling] if picks else Backfilling.NONE,
         "decide": Deciding.USEFUL if picks else DECIDING[action.decide],
-        "shows_rows": isinstance(observer, Jobs),
+        "shows_rows": isinstance(observer, JobsObserver),
         "sensitivity": observer.sensitivity if isinstance(observer, Minimal) else 1.0,
         "objective": _OBJECTIVES[type(objective)],
         "speed": float(environment.platform.reference_gflops) if type(objective) is objectives.Makespan else 1.0,
@@ -332,7 +372,7 @@ def _columns(environment: SchedulingEnv, traces: Sequence[Workload]) -> Trace:
     for trace, offset in zip(traces, offsets, strict=False):
         jobs.infeasible[offset + environment.set_up(trace, seed=0).infeasible] = True
     given = getattr(observer, "scales", {})
-    rows = observer if isinstance(observer, Jobs) else Jobs()
+    rows = observer if isinstance(observer, JobsObserver) else JobsObserver()
     return Trace(
         rules=_rules(environment),
         jobs=jobs,
@@ -348,34 +388,106 @@ def _columns(environment: SchedulingEnv, traces: Sequence[Workload]) -> Trace:
     )
 
 
-def _state(environment: SchedulingEnv, num_envs: int, jobs: int, trace: Trace) -> State:
+def _state(environment: SchedulingEnv, num_envs: int, jobs: int, trace: Trace, *, on_nodes: bool) -> State:
     """Returns arrays for E episodes of at most `jobs` jobs each."""
     observer, rules = environment.problem.observer, trace.rules[0]
     running = min(jobs, rules.cores)
     released = running if rules.backfill else 0
-
-    rows = observer.queue_size if isinstance(observer, Jobs) else rules.choices
+    ends = running if not on_nodes else max(machine_speeds.FEW, 2 * min(jobs, environment.platform.n_cores) + 2) + 2
+    rows = observer.queue_size if isinstance(observer, JobsObserver) else rules.choices
 
     def room(*shape: int, dtype: Any = np.float64) -> Any:
         return np.zeros((num_envs, *shape), dtype)
 
     return State(
         episodes=room(dtype=EPISODE).view(np.recarray),
-        queue=room(len(trace.rank), jobs, dtype=np.int64),
+        jobs=room(jobs, dtype=OWN_JOB).view(np.recarray),
         log=room(2 * jobs, dtype=np.int64),
-        start=room(jobs),
-        finish=room(jobs),
-        ends=room(running),
-        starts=room(running, dtype=np.int64),
-        running=room(dtype=np.int64),
-        ended=room(running, dtype=np.int64),
+        ends=room(ends),
+        starts=room(ends, dtype=np.int64),
         release=room(released),
         released=room(released, dtype=np.int64),
         released_cores=room(released),
-        releases=room(dtype=np.int64),
+        lengths=room(2, dtype=np.int64),
+        queue=room(len(trace.rank), jobs, dtype=np.int64),
         fits=room(rows, dtype=bool),
         times=room(rows),
         powers=room(rows, dtype=np.int64),
         mask=room(environment.n_actions, dtype=bool),
         scales=room(len(ORDER_OF)),
+    )
+
+
+def _grid(environment: SchedulingEnv, traces: Sequence[Workload], num_envs: int, longest: int) -> Grid:
+    """Returns the nodes of E episodes with at most `longest` jobs each, windows of traces that are covered."""
+    platform, action, observer = environment.platform, environment.problem.action, environment.problem.observer
+    requests = [Requests.of(trace, platform) for trace in traces]
+    store = NodeCores(platform, requests[0], "random", np.random.default_rng(0))
+    models = [environment.set_up(trace, seed=0).contention for trace in traces]
+    model = next((each for each in models if each is not None), None)
+    assert isinstance(action, PolicyPair)
+    codes = store.policies | {"random": nodes.RANDOM}
+    c, p, n = platform.n_cores, platform.n_processors, platform.n_nodes
+    chunks = [
+        job_requests(each, trace.requested_time, trace.fixed_duration, {})
+        for each, trace in zip(requests, traces, strict=True)
+    ]
+    # Cores and GPUs of the jobs of an episode.
+    held = np.append(0, np.cumsum(np.concatenate([trace.requested_cores + trace.requested_gpus for trace in traces])))
+    most = int((held[longest:] - held[:-longest]).max())
+    # GPUs hold no job back.
+    peak = np.where(platform.is_gpu, np.inf, platform.gflops / platform.reference_gflops)
+    limit = oversubscription_limit(platform)
+
+    def room(*shape: int, dtype: Any = np.float64) -> Any:
+        return np.zeros((num_envs, *shape), dtype)
+
+    return Grid(
+        model=0 if model is None else model.kernel,
+        shown=_SHOWN[type(observer)],
+        present=room(dtype=PRESENT).view(np.recarray),
+        policies=np.array([codes[core] for _, core in action.pairs], np.int64),
+        requests=JobRequests(*(np.concatenate(each) for each in zip(*chunks, strict=True))),
+        bandwidth=np.concatenate([each.bandwidth for each in requests]),
+        fixed=np.concatenate([trace.fixed_duration for trace in traces]),
+        speed=peak[platform.core_processor],
+        processor=np.stack(
+            [
+                platform.gflops,
+                platform.gflops * (1.0 if model is None else PSTATES[OVERSUBSCRIBED].speed),
+                store.nodes.processor_idle,
+            ]
+        ),
+        capacity=np.concatenate([in_bytes(platform.memory), platform.mem_bw]),
+        rows=np.stack([peak, peak * BUSY_SPEED[1], limit, peak, np.zeros(p)]),
+        states=STATES,
+        parameters=np.zeros((0, 0)) if model is None else model.parameters,
+        unused=store.state,
+        sharing=shared_state(platform, traces[0][:1]),
+        idle=room(c, dtype=bool),
+        processors=room(5, p + 1, dtype=np.int64),
+        nodes=room(9, n + 1, dtype=np.int64),
+        amounts=room(n + p + n),
+        core_ints=room(3, c, dtype=np.int64),
+        core_floats=room(2, c),
+        processor_floats=room(2, p),
+        job_ints=room(3, longest, dtype=np.int64),
+        job_floats=room(5, longest),
+        work_ints=room(8, c + p + 1, dtype=np.int64),
+        work_floats=room(4, c),
+        words=room(3, 4, dtype=np.uint64),
+        order=room(c, dtype=np.int64),
+        among=room(c, dtype=bool),
+        scores=room(longest),
+        listed=room(longest, dtype=np.int64),
+        ids=room(c, dtype=np.int64),
+        held=room(most, dtype=np.int32),
+        begin=room(longest, dtype=np.int64),
+        sizes=room(longest, dtype=np.int64),
+        date=room(longest),
+        seen_cores=room(2, c, dtype=np.int64),
+        seen_jobs=room(4, c),
+        seen_processors=room(5, p),
+        new=room(c, dtype=np.int64),
+        busy=room(p, dtype=np.int64),
     )

@@ -64,8 +64,8 @@ class RayVectorEnv(ShareVectorEnv):
         if workers is None:
             workers = max(1, min(num_envs, int(ray.cluster_resources().get("CPU", 1))))
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
-        kept, nodes = ray.put(settings), _Nodes()
-        self._workers = [_Worker(kept, begin, end, timeout, nodes) for begin, end in itertools.pairwise(bounds)]
+        kept, nodes = ray.put(settings), _RayNodes()
+        self._workers = [_RayActor(kept, begin, end, timeout, nodes) for begin, end in itertools.pairwise(bounds)]
         super().__init__(first, num_envs, LocalShare((), same_step=True), self._workers, SAME_STEP)
 
     def state(self) -> list[Mapping[str, Any]]:
@@ -81,7 +81,7 @@ class RayVectorEnv(ShareVectorEnv):
             ray.shutdown()
 
 
-class _Nodes:
+class _RayNodes:
     """The nodes of the cluster, and how many actors each has."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class _Nodes:
         self._lost.add(node)
 
 
-class _Worker:
+class _RayActor:
     """An actor with environments `first` to `last` - 1, its latest outcome and the record that restores it.
 
     Attributes:
@@ -120,7 +120,7 @@ class _Worker:
         nodes: The nodes of the cluster.
     """
 
-    def __init__(self, settings: Any, first: int, last: int, timeout: float, nodes: _Nodes) -> None:
+    def __init__(self, settings: Any, first: int, last: int, timeout: float, nodes: _RayNodes) -> None:
         self.first, self.last = first, last
         self.results: Views = {}
         self.begun: list[Mapping[str, Any]] = []

@@ -53,7 +53,7 @@ def _make_trace(trace: Trace, platform: Platform) -> Workload:
 
 
 @dataclass(frozen=True)
-class Window:
+class TraceWindow:
     """Part of a trace.
 
     Attributes:
@@ -138,7 +138,7 @@ class Episodes(Generic[_Trace]):
             )
         self._easiest = self._by_load() if curriculum == "easy_first" else None
         self._first: tuple[_Trace, float] | None = None
-        self.window = Window(0, 0, 0)
+        self.window = TraceWindow(0, 0, 0)
 
     def begin_with(self, jobs: _Trace, episodes: float) -> None:
         """Makes the first episodes, or all of them (inf), consist of given jobs."""
@@ -155,7 +155,7 @@ class Episodes(Generic[_Trace]):
             whole_trace if window.jobs == len(whole_trace) else whole_trace[window.first : window.first + window.jobs]
         )
 
-    def draw_window(self, rng: np.random.Generator) -> Window:
+    def draw_window(self, rng: np.random.Generator) -> TraceWindow:
         """Draws the window of the next episode."""
         share = self._start + (1 - self._start) * min(self.drawn / self._episodes, 1.0)
         self.drawn += 1
@@ -170,15 +170,15 @@ class Episodes(Generic[_Trace]):
         jobs = len(self.traces[trace]) if self._jobs is None else self._jobs
         if self._curriculum == "growing":
             jobs = max(round(share * jobs), 1)
-        self.window = Window(trace, first, jobs)
+        self.window = TraceWindow(trace, first, jobs)
         return self.window
 
-    def _held_out(self, window: Sequence[int]) -> Window:
+    def _held_out(self, window: Sequence[int]) -> TraceWindow:
         numbers = [int(number) for number in window]
         if len(numbers) == 2:
             numbers.insert(0, 0)
         if len(numbers) == 3:
-            held = Window(*numbers)
+            held = TraceWindow(*numbers)
             if (
                 0 <= held.trace < len(self.traces)
                 and held.jobs > 0
@@ -202,7 +202,7 @@ class Episodes(Generic[_Trace]):
         return np.argsort(np.concatenate(loads), kind="stable")
 
 
-def _free_starts(trace_jobs: int, jobs: int, held_out: Iterable[Window]) -> NDArray[np.int64]:
+def _free_starts(trace_jobs: int, jobs: int, held_out: Iterable[TraceWindow]) -> NDArray[np.int64]:
     """First jobs of the windows that share no job with a held-out window."""
     free = np.ones(max(trace_jobs - jobs + 1, 0), bool)
     for window in held_out:

@@ -26,8 +26,8 @@ from hdsim.platform.model import Platform
 from hdsim.platform.schema import QUANTITIES
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent
-from hdsim.simulation.replay import Backend, EpisodeBackend
-from hdsim.simulation.setup import Setup, model_settings, set_up
+from hdsim.simulation.replay import EpisodeBackend, ReplayBackend
+from hdsim.simulation.setup import ReplaySetup, model_settings, set_up
 from hdsim.simulation.simulation import Simulation
 from hdsim.util.resources import resolve
 from hdsim.workload.model import Workload
@@ -208,7 +208,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         if self._brings_jobs:
             workload = Workload.empty("<cluster>")
         seed, options = int(self.np_random.integers(2**63)), {**self._models, **self.options}
-        self._backend: Backend
+        self._backend: ReplayBackend
         if self.runner is None:
             # The cluster refers weakly to the simulation, which makes its forks.
             self._simulation = Simulation(self.platform, workload, self._placeholder, seed=seed, **options)
@@ -321,7 +321,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         """
         raise ConfigError("expected `hdsim report` of a replay; an environment draws nothing", where="env.render_mode")
 
-    def set_up(self, workload: Workload, seed: int) -> Setup:
+    def set_up(self, workload: Workload, seed: int) -> ReplaySetup:
         """Makes models and cluster of an episode."""
         confirms = self.runner is not None and self.runner.capabilities.confirms_starts
         options = {**self._models, "confirms_starts": confirms, "open_ended": not len(workload)}

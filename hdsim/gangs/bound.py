@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.gangs.minimize import needed
-from hdsim.gangs.offline import WIDEST, Segments, shortest
+from hdsim.gangs.offline import WIDEST, PlannedSegments, shortest
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,7 +72,7 @@ class _Nodes:
 class _Relaxation:
     """Needs of all supersteps at all durations, and bounds of segments from them."""
 
-    def __init__(self, segments: Segments) -> None:
+    def __init__(self, segments: PlannedSegments) -> None:
         self.segments = segments
         self.total, self.least = float(segments.budget.total), float(segments.budget.start)
         shares = np.arange(self.least, max(segments.profile.shares[-1], self.least + _CHORD) + _CHORD, _CHORD)
@@ -202,13 +202,13 @@ class _Relaxation:
         return np.maximum(least, np.minimum(found, target))
 
 
-def lower_bound(segments: Segments, penalty: float, progress: Callable[[float], object] = lambda part: None) -> float:
+def lower_bound(
+    segments: PlannedSegments, penalty: float, progress: Callable[[float], object] = lambda part: None
+) -> float:
     """Returns a total that no plan for known workloads falls below, in seconds.
 
-    Args:
-        segments: Plans of the segments; they are improved on the way.
-        penalty: Cost of a change of the shares in seconds.
-        progress: Called with the part of the work that is done.
+    Plans of the segments are improved on the way; `progress` is called with the part of the work that is done. The
+    penalty is the cost of a change of the shares in seconds.
     """
     relaxation = _Relaxation(segments)
     count, widths = len(segments.sizes), len(segments.costs)

@@ -218,12 +218,10 @@ _KIND = PluginType("controller", Controller, "hdsim.gangs.controllers.Controller
 
 
 def make_controller(spec: str | Mapping[str, Any] | Controller) -> Controller:
-    """Makes a controller.
+    """Makes a controller of a mapping or of the name of an installed one (``hdsim.controllers``); another is returned.
 
-    Args:
-        spec: A controller (returned as it is), the name of one that an installed package registers in the entry point
-            group ``hdsim.controllers``, or a mapping with ``path`` (a Python file with one `Controller` subclass) or
-            ``_target_`` (``package.Class``). Every further key of a mapping is passed to the constructor.
+    A mapping has ``path`` (a Python file with one `Controller` subclass) or ``_target_`` (``package.Class``), and
+    settings.
 
     Raises:
         ConfigError: The controller cannot be found or does not take the settings.

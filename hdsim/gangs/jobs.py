@@ -20,9 +20,7 @@ def gang_jobs(gangs: Sequence[Gang], submission_time: ArrayLike = 0.0) -> Worklo
     A gang is a job of one part, so that it is on one node. It requests the shares that its tasks have before the first
     plan. Its run time is the estimate :func:`estimated_seconds`; how long it takes follows from its supersteps.
 
-    Args:
-        gangs: The gangs.
-        submission_time: (G,) or one for all, seconds.
+    Submission times are (G,) or one for all, in seconds.
     """
     estimates = [estimated_seconds(gang) for gang in gangs]
     column: NDArray[np.object_] = np.empty(len(gangs), object)
@@ -42,9 +40,7 @@ def gang_jobs(gangs: Sequence[Gang], submission_time: ArrayLike = 0.0) -> Worklo
 def beside(gangs: Workload, others: Workload) -> Workload:
     """Returns the gangs and other jobs as one workload; the first job of each arrives at its own first submission.
 
-    Args:
-        gangs: Jobs of :func:`gang_jobs`.
-        others: Other jobs, whose name, source, profiles and names the workload has.
+    Name, source, profiles and names are those of the others.
     """
     columns: dict[str, Any] = {}
     for name in COLUMNS:

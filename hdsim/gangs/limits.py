@@ -52,11 +52,7 @@ class CpuLimits(ABC):
             self.stop(name)
 
     def check(self, shares: Iterable[int], where: str = "shares") -> None:
-        """Checks that shares can be applied.
-
-        Args:
-            shares: CPU shares in millicores.
-            where: Configuration key of the shares, for the message.
+        """Checks that shares in millicores can be applied; `where` is their configuration key.
 
         Raises:
             ConfigError: A share is too small or no multiple of the step.
@@ -71,10 +67,7 @@ class CpuLimits(ABC):
                 )
 
     def change(self, shares: Mapping[str, int]) -> None:
-        """Sets the CPU shares of some names, also of running processes; other names keep theirs.
-
-        Args:
-            shares: CPU share in millicores by name.
+        """Sets the CPU shares of some names in millicores, also of running processes; other names keep theirs.
 
         Raises:
             ConfigError: A share is too small or no multiple of the step, or there are not enough cores.
@@ -88,12 +81,8 @@ class CpuLimits(ABC):
     def start(self, name: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Starts a process under a name that has a share.
 
-        The process leads a session of its own, so that the Ctrl-C of a terminal does not reach it.
-
-        Args:
-            name: The name.
-            command: Program and arguments.
-            **options: As of `subprocess.Popen`.
+        The process leads a session of its own, so that the Ctrl-C of a terminal does not reach it. The options are
+        those of `subprocess.Popen`.
         """
         # The signal alone would miss an end of this process before setpriv has asked for it.
         script = f'[ $PPID = {os.getpid()} ] && {self._join(name)} && exec "$@"'
@@ -133,12 +122,7 @@ class CpuLimits(ABC):
 
 
 class CgroupLimits(CpuLimits):
-    """Quotas of CPU time: a cgroup for each name.
-
-    Args:
-        parent: The cgroup in which those of the names are made.
-        version: Version of its hierarchy, 1 or 2.
-    """
+    """Quotas of CPU time: a cgroup for each name, in a parent of a hierarchy of version 1 or 2."""
 
     step = 1
     least = 1000 * _SMALLEST_QUOTA // _PERIOD

@@ -30,7 +30,7 @@ _RANGE = Rule(
 )
 
 
-class Array(NamedTuple):
+class ArrayShape(NamedTuple):
     """Shape of an observation."""
 
     shape: tuple[int, ...]
@@ -76,9 +76,9 @@ class Lookahead:
         """A, the number of actions."""
         return self.actions
 
-    def arrays(self, platform: None = None) -> Array:
+    def arrays(self, platform: None = None) -> ArrayShape:
         """Shape of an observation of a network: the rows one after the other."""
-        return Array((self.actions * self.columns,))
+        return ArrayShape((self.actions * self.columns,))
 
     def check(self, predicted: int, where: str) -> None:
         """Checks that the predictions reach as far as the actions and the columns.

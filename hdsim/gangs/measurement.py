@@ -19,7 +19,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.gangs.limits import AffinityLimits, CpuLimits
-from hdsim.gangs.profile import Profile, write_profile
+from hdsim.gangs.profile import DurationProfile, write_profile
 from hdsim.gangs.stressors import Stressors, version
 from hdsim.util.files import csv_text, dump_json
 from hdsim.util.inputs import parse_json, read_csv, read_text
@@ -170,7 +170,7 @@ class Measurement:
         mean = tries.mean(axis=0)
         write_profile(
             directory / "profile.csv",
-            Profile(self.tasks, np.array(self.sizes), np.array(self.shares, dtype=float), mean),
+            DurationProfile(self.tasks, np.array(self.sizes), np.array(self.shares, dtype=float), mean),
         )
         metrics: dict[str, float] = {"points": tries.size}
         if self.tries > 1:

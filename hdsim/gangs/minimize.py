@@ -33,7 +33,7 @@ _BISECTIONS = 50
 
 
 @dataclass(frozen=True)
-class Table:
+class DurationTable:
     """Durations at ascending shares of equal distance, linear in between.
 
     Attributes:
@@ -45,7 +45,7 @@ class Table:
     values: Floats
 
     @classmethod
-    def of(cls, durations: Callable[[Floats], Floats], low: float, high: float) -> Table:
+    def of(cls, durations: Callable[[Floats], Floats], low: float, high: float) -> DurationTable:
         """Makes a table of the durations for the shares between limits; they are called with the (L,) shares."""
         shares = low + SPACING * np.arange(max(int(np.ceil((high - low) / SPACING)), 1) + 1, dtype=float)
         return cls(shares, np.ascontiguousarray(durations(shares)))
@@ -89,7 +89,7 @@ class Windows:
         total: Shares of all tasks together.
     """
 
-    table: Table
+    table: DurationTable
     rows: Ints
     width: Ints
     weight: Floats
@@ -149,7 +149,7 @@ class Windows:
         return low + above * np.minimum((self.total - low * shares.shape[1]) / given, 1.0)[:, None]
 
 
-def equalize(table: Table, rows: Ints, total: float) -> tuple[Floats, Floats]:
+def equalize(table: DurationTable, rows: Ints, total: float) -> tuple[Floats, Floats]:
     """Minimizes the duration of each of n supersteps on its own, with shares in whole millicores.
 
     Args:

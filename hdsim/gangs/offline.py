@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.gangs.controllers import UNUSED, Controller, GangState
-from hdsim.gangs.minimize import Table, Windows
+from hdsim.gangs.minimize import DurationTable, Windows
 from hdsim.gangs.planner import Budget, ExactPlanner, Planner, in_millicores
-from hdsim.gangs.profile import Profile
+from hdsim.gangs.profile import DurationProfile
 from hdsim.util.rules import NULL, POSITIVE, require
 
 Floats = NDArray[np.float64]
@@ -23,7 +23,7 @@ _COARSE = (60, (0.2, 5e-4))
 _FINE = (40, (0.02, 5e-4))
 
 
-class Segments:
+class PlannedSegments:
     """Plans for all segments of up to WIDEST supersteps.
 
     Args:
@@ -36,9 +36,9 @@ class Segments:
         shares: Their shares.
     """
 
-    def __init__(self, profile: Profile, budget: Budget, sizes: Floats) -> None:
+    def __init__(self, profile: DurationProfile, budget: Budget, sizes: Floats) -> None:
         self.profile, self.budget, self.sizes = profile, budget, sizes
-        self._table = Table.of(lambda shares: profile.table(sizes, shares), budget.start, profile.shares[-1])
+        self._table = DurationTable.of(lambda shares: profile.table(sizes, shares), budget.start, profile.shares[-1])
         count, tasks = sizes.shape
         widths = range(1, min(WIDEST, count) + 1)
         self.costs = [np.full(count - width + 1, np.inf) for width in widths]
@@ -112,7 +112,7 @@ class OneTime(Controller):
         segments: Plans of the exact planner; they are made before the first superstep unless they are there.
     """
 
-    segments: Segments | None = None
+    segments: PlannedSegments | None = None
 
     def __init__(self, length_punishment: float | None = None) -> None:
         require("controller", {"length_punishment": POSITIVE | NULL}, {"length_punishment": length_punishment})
@@ -124,7 +124,7 @@ class OneTime(Controller):
         planner, end = state.planner, state.row + state.supersteps
         sizes = planner.predictions[state.row : end, 0] if state.certain else state.predicted[: state.supersteps]
         if isinstance(planner, ExactPlanner):
-            segments = self.segments or Segments(planner.profile, planner.budget, sizes)
+            segments = self.segments or PlannedSegments(planner.profile, planner.budget, sizes)
             costs, shares, punishment = segments.costs, [in_millicores(plans) for plans in segments.shares], 1.0
         else:
             widest = min(len(sizes), state.predicted.shape[0] - UNUSED)

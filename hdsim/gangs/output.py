@@ -27,11 +27,7 @@ def write_run(
 ) -> dict[str, Any]:
     """Writes ``supersteps.csv`` and ``metrics.json``.
 
-    Args:
-        path: The run directory.
-        run: The supersteps.
-        begins: (N,) begins of the supersteps in seconds; by default those of a simulation.
-        columns: (N,) cells of further columns by name.
+    (N,) begins in seconds are by default those of a simulation; further columns have (N,) cells.
 
     Returns:
         Entries of the manifest: the simulated time in seconds.
@@ -48,12 +44,7 @@ def write_run(
 
 
 def write_gangs(path: Path, runs: Mapping[str, tuple[float, GangRun]]) -> None:
-    """Writes the supersteps of several gangs.
-
-    Args:
-        path: The file.
-        runs: By job id: begin of the gang in seconds, its supersteps.
-    """
+    """Writes the supersteps of several gangs, by job id: begin of the gang in seconds, its supersteps."""
     tasks = tuple(dict.fromkeys(task for _, run in runs.values() for task in run.tasks))
     names = _names(tasks)
     rows: list[list[str]] = []
@@ -81,10 +72,15 @@ def _rows(run: GangRun, begin: Floats) -> Iterator[list[str]]:
     duration, slowest = run.durations.max(axis=1), run.durations.argmax(axis=1)
     for n in range(len(duration)):
         yield [
-            str(n), str(run.start + n), f"{begin[n]:.6f}", f"{duration[n]:.6f}", run.tasks[slowest[n]],
-            f"{run.replanned[n]:d}", *map(str, run.shares[n].tolist()),
+            str(n),
+            str(run.start + n),
+            f"{begin[n]:.6f}",
+            f"{duration[n]:.6f}",
+            run.tasks[slowest[n]],
+            f"{run.replanned[n]:d}",
+            *map(str, run.shares[n].tolist()),
             *(f"{value:.6f}" for value in (*run.sizes[n], *run.durations[n])),
-        ]  # fmt: skip
+        ]
 
 
 def write_accounting(path: Path, items: Sequence[Item]) -> None:

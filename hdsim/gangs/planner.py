@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.gangs import greedy
-from hdsim.gangs.minimize import Table, Windows, equalize
-from hdsim.gangs.profile import Profile
+from hdsim.gangs.minimize import DurationTable, Windows, equalize
+from hdsim.gangs.profile import DurationProfile
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,34 +70,24 @@ class Plans:
 class Planner(ABC):
     """Base class of planners.
 
-    Args:
-        profile: Durations of the tasks.
-        budget: The CPU shares that are distributed.
-        predictions: (R, F, J) workload sizes predicted at each row for this row and those after it.
+    Predictions are (R, F, J) workload sizes, at each row for this row and those after it.
     """
 
-    def __init__(self, profile: Profile, budget: Budget, predictions: Floats) -> None:
+    def __init__(self, profile: DurationProfile, budget: Budget, predictions: Floats) -> None:
         self.profile, self.budget, self.predictions = profile, budget, predictions
         self._plans: dict[Sequence[Span], dict[int, Plans]] = {}
 
     @abstractmethod
     def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
-        """Plans the shares of B windows.
+        """Plans the shares of B windows of supersteps with (n, J) workload sizes.
 
-        Args:
-            sizes: (n, J) workload sizes of supersteps.
-            first: (B,) first superstep of each window.
-            width: (B,) number of supersteps of each window.
+        The windows begin with (B,) supersteps `first` and have (B,) numbers of supersteps `width`.
         """
 
     def plans(self, row: int, spans: Sequence[Span], stride: int = 1) -> Plans:
         """Plans the shares of windows, each from the predictions made at one row.
 
-        Args:
-            row: The row.
-            spans: The windows, hashable.
-            stride: Rows until the next call with these windows. Further rows are planned in advance, each from its
-                own predictions.
+        Rows until the next call with these windows (`stride`) are planned in advance, each from its own predictions.
         """
         known = self._plans.setdefault(spans, {})
         if row not in known:
@@ -158,7 +148,9 @@ class ExactPlanner(Planner):
     def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
         """Plans the shares of windows, see :meth:`Planner.allocate`."""
         tasks, total = sizes.shape[1], float(self.budget.total)
-        table = Table.of(lambda levels: self.profile.table(sizes, levels), self.budget.start, self.profile.shares[-1])
+        table = DurationTable.of(
+            lambda levels: self.profile.table(sizes, levels), self.budget.start, self.profile.shares[-1]
+        )
         begin = np.cumsum(width) - width
         window = np.repeat(np.arange(len(width)), width)
         superstep = first[window] + np.arange(len(window)) - begin[window]
@@ -181,7 +173,7 @@ def in_millicores(shares: Floats) -> Ints:
     return (whole + (rank < left[:, None])).astype(np.int64)
 
 
-def static_shares(profile: Profile, budget: Budget, size: float) -> Ints:
+def static_shares(profile: DurationProfile, budget: Budget, size: float) -> Ints:
     """Returns the (J,) shares of EXPPO, which plans once for one workload size of all tasks."""
     tasks = len(profile.tasks)
     levels = np.arange(budget.start, budget.cap + budget.increment, budget.increment, dtype=float)

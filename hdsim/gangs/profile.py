@@ -29,7 +29,7 @@ _FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Profile:
+class DurationProfile:
     """Durations of tasks on a grid of workload sizes and CPU shares.
 
     Between grid points the duration is the interpolating bicubic spline; outside the grid it is that of the nearest
@@ -55,11 +55,7 @@ class Profile:
         return tuple(RectBivariateSpline(self.sizes, self.shares, grid) for grid in self.durations)
 
     def at(self, sizes: Floats, shares: Floats | Ints) -> Floats:
-        """Returns the durations of the tasks in supersteps.
-
-        Args:
-            sizes: (n, J) workload sizes.
-            shares: (J,) or (n, J) CPU shares in millicores.
+        """Returns the durations of the tasks for (n, J) workload sizes and (J,) or (n, J) CPU shares in millicores.
 
         Returns:
             (n, J) durations in seconds.
@@ -86,7 +82,7 @@ class Profile:
             table[j] = surface(different, levels, dy=derivative)[place]
         return table
 
-    def of(self, tasks: Sequence[str]) -> Profile:
+    def of(self, tasks: Sequence[str]) -> DurationProfile:
         """Returns the profile of some of the tasks, in the given order.
 
         Raises:
@@ -97,10 +93,10 @@ class Profile:
                 message = f"expected a task of the profile ({', '.join(self.tasks)}), got '{task}'"
                 raise ConfigError(message + nearest(task, self.tasks), where="tasks")
         rows = [self.tasks.index(task) for task in tasks]
-        return Profile(tuple(tasks), self.sizes, self.shares, self.durations[rows])
+        return DurationProfile(tuple(tasks), self.sizes, self.shares, self.durations[rows])
 
 
-def read_profile(path: str | Path) -> Profile:
+def read_profile(path: str | Path) -> DurationProfile:
     """Reads a profile: CSV with a row for each task, workload size and CPU share, in any order.
 
     Raises:
@@ -134,15 +130,15 @@ def read_profile(path: str | Path) -> Profile:
             message = f"expected a row for {key[0]}, size {key[1]:g} and {key[2]:g} millicores, found none"
             raise ConfigError(message, where=str(path))
         grid[place] = measured[key]
-    return Profile(tasks, sizes, shares, grid)
+    return DurationProfile(tasks, sizes, shares, grid)
 
 
-def write_profile(path: Path, profile: Profile) -> None:
+def write_profile(path: Path, profile: DurationProfile) -> None:
     """Writes a profile in the format that :func:`read_profile` reads, by task, then share, then size."""
     write_csv(path, COLUMNS, _rows(profile))
 
 
-def _rows(profile: Profile) -> Any:
+def _rows(profile: DurationProfile) -> Any:
     for task, grid in zip(profile.tasks, profile.durations.tolist(), strict=True):
         for s, share in enumerate(profile.shares.tolist()):
             for z, size in enumerate(profile.sizes.tolist()):

@@ -108,9 +108,6 @@ class RunningGang:
         gang: The gang.
         planned: Number of planned supersteps.
         held: Present shares of all tasks together in millicores.
-
-    Args:
-        gang: The gang.
     """
 
     def __init__(self, gang: Gang) -> None:
@@ -135,10 +132,7 @@ class RunningGang:
         return self._state.shares
 
     def plan(self, total: int) -> bool:
-        """Lets the controller choose the shares of the next superstep; returns whether it has planned them anew.
-
-        Args:
-            total: Largest shares of all tasks together in millicores.
+        """Lets the controller choose shares of the next superstep, `total` millicores at most; returns whether it did.
 
         Raises:
             DecisionError: The controller returns shares that the gang cannot have.
@@ -171,16 +165,17 @@ class RunningGang:
         return float(self._durations[superstep].max())
 
     def run(self, *, complete: bool = True) -> GangRun:
-        """Returns the executed supersteps.
-
-        Args:
-            complete: Whether the superstep that was planned last has ended.
-        """
+        """Returns the executed supersteps; the one that was planned last may not be complete."""
         gang, count = self.gang, max(self.planned - (not complete), 0)
         return GangRun(
-            gang.tasks, gang.start, gang.penalty, gang.actual[gang.start : gang.start + count], self._shares[:count],
-            self._replanned[:count], self._durations[:count],
-        )  # fmt: skip
+            gang.tasks,
+            gang.start,
+            gang.penalty,
+            gang.actual[gang.start : gang.start + count],
+            self._shares[:count],
+            self._replanned[:count],
+            self._durations[:count],
+        )
 
 
 def _checked(chosen: Ints, tasks: int, total: int, superstep: int) -> Ints:

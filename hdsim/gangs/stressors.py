@@ -32,17 +32,19 @@ class Stressors:
     instances: int = 1
 
     def command(self, task: str, size: float, scratch: Path) -> list[str]:
-        """Returns program and arguments that execute a workload once.
-
-        Args:
-            task: Name of the stressor.
-            size: Workload size.
-            scratch: Folder for temporary files of the stressor.
-        """
+        """Returns program and arguments that execute a workload once, with temporary files in a folder."""
         return [
-            _PROGRAM, "--quiet", "--metrics-brief", "--no-rand-seed", "--temp-path", str(scratch),
-            f"--{task}", str(self.instances), f"--{task}-ops", str(self.count(task, size)),
-        ]  # fmt: skip
+            _PROGRAM,
+            "--quiet",
+            "--metrics-brief",
+            "--no-rand-seed",
+            "--temp-path",
+            str(scratch),
+            f"--{task}",
+            str(self.instances),
+            f"--{task}-ops",
+            str(self.count(task, size)),
+        ]
 
     def count(self, task: str, size: float) -> int:
         """Returns the operations of a workload."""
@@ -50,12 +52,6 @@ class Stressors:
 
     def verify(self, task: str, size: float, status: int, output: str) -> None:
         """Checks that a command has executed its workload: stress-ng skips what a machine lacks, with status 0.
-
-        Args:
-            task: Name of the stressor.
-            size: Workload size.
-            status: Exit status.
-            output: Standard output and error together.
 
         Raises:
             BackendError: It has not.

@@ -1,10 +1,11 @@
 """Compilation of kernels by numba, once per machine.
 
-Machine code is kept in ``HDSIM_CACHE``, else ``$XDG_CACHE_HOME/hdsim``, else ``~/.cache/hdsim``, in a folder named by a
-digest of all kernels: a kernel is compiled again after a change of any of them, since those that it calls are part of
-its machine code. Folders of other digests are removed 30 days after their last use. Without a writable folder, each
-process compiles the kernels that it calls; without numba, kernels are ordinary Python functions. A numba without the
-internals that are adapted here compiles in its own way, which takes longer.
+Machine code is kept in ``HDSIM_CACHE``, else ``$XDG_CACHE_HOME/hdsim``, else ``~/.cache/hdsim``, in a folder for each
+module, named by a digest of the module and of all modules of the package that it imports, directly or not: a kernel is
+compiled again after a change of any of these, since the kernels that it calls are part of its machine code. Folders of
+other digests are removed 30 days after their last use. Without a writable folder, each process compiles the kernels
+that it calls; without numba, kernels are ordinary Python functions. A numba without the internals that are adapted here
+compiles in its own way, which takes longer.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import gc
 import hashlib
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +31,11 @@ log = logging.getLogger(__name__)
 
 # Age at which the machine code of other versions is removed, in seconds.
 _UNUSED = 30 * 86400.0
+
+#: The package, and its absolute imports in a source.
+_ROOT = Path(__file__).resolve().parent.parent
+_IMPORT = re.compile(rf"^ *import ({_ROOT.name}[\w.]*)", re.MULTILINE)
+_IMPORT_FROM = re.compile(rf"^ *from ({_ROOT.name}[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -100,9 +108,13 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
     options: Any = {"nogil": True, "error_model": "numpy"}
     if reorders:
         options["fastmath"] = {"reassoc", "contract", "nsz"}
-    # The digest covers the kernels of hdsim only.
-    kept = _FOLDER is not None and function.__module__.startswith(f"{__package__}.")
+    # Digests cover the kernels of hdsim only.
+    kept = not inline and function.__module__.startswith(f"{__package__}.")
+    folder = _folder_of(function.__module__) if kept else None
     if not _HAS_INTERNALS:
+        kept = kept and folder is not None
+        if kept:
+            vars(numba.config)["CACHE_DIR"] = str(folder)
         plain: _Function = numba.njit(cache=kept, **options)(function)
         return plain
     # Kernels are called from Python or from other kernels, parts of kernels from these only.
@@ -120,35 +132,73 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
 
         compiled.compile = compile_in_turn
         # Parts are kept in the kernels that call them.
-        if kept and not inline:
+        if folder is not None:
             compiled._cache = _Cache(function)
     result: _Function = compiled
     return result
 
 
-def _digest() -> str:
-    """Digest of the sources of all kernels and of the settings that change their machine code."""
+@cache
+def _imports(module: str) -> tuple[bytes, set[str]]:
+    """Returns the source of a module of the package, and names that it imports from the package."""
+    path = _ROOT.parent.joinpath(*module.split(".")).with_suffix(".py")
+    source = path.read_bytes() if path.is_file() else b""
+    names = set(_IMPORT.findall(text := source.decode()))
+    for parent, members in _IMPORT_FROM.findall(text):
+        names |= {parent, *(f"{parent}.{member}" for member in re.findall(r"\w+", members))}
+    return source, names
+
+
+def _digest(module: str) -> str:
+    """Digest of the sources that the machine code of a module depends on, and of settings that change the code."""
+    sources: dict[str, bytes] = {}
+    left = {module, __name__}
+    while left:
+        name = left.pop()
+        sources[name], imported = _imports(name)
+        left |= imported - sources.keys()
     digest = hashlib.sha256(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for name in sorted(name for name, source in sources.items() if source):
+        digest.update(f"{name}\n".encode() + sources[name])
     return digest.hexdigest()[:16]
 
 
+@cache
+def _folder_of(module: str) -> Path | None:
+    """Folder of the machine code of a module, None where nothing can be written."""
+    if _FOLDER is None:
+        return None
+    folder = _FOLDER / _digest(module)
+    try:
+        _own(folder)
+        os.utime(folder)
+    except OSError as error:
+        log.info("compiled kernels of %s are not kept: %s", module, error)
+        return None
+    return folder
+
+
+def _own(folder: Path) -> None:
+    """Makes a folder that only this user can read: machine code is executed.
+
+    Raises:
+        OSError: It cannot be made, or belongs to another user.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    folder.chmod(0o700)
+
+
 def _writable_folder() -> Path | None:
-    """Folder of the machine code, None where nothing can be written."""
+    """Folder of the folders of machine code, None where nothing can be written."""
     chosen = os.environ.get("HDSIM_CACHE")
     try:
         base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hdsim"
-        folder = base / "kernels" / _digest()
-        folder.mkdir(parents=True, exist_ok=True)
-        for each in (folder.parent, folder):
-            # Machine code is executed: it must be this user's own.
-            if each.lstat().st_uid != os.getuid():
-                raise PermissionError(f"{each} belongs to another user")
-            each.chmod(0o700)
+        folder = base / "kernels"
+        _own(folder)
         tempfile.TemporaryFile(dir=folder).close()
-        os.utime(folder)
-        for other in folder.parent.iterdir():
+        for other in folder.iterdir():
             if other.stat().st_mtime < time.time() - _UNUSED:
                 shutil.rmtree(other, ignore_errors=True)
     except (OSError, RuntimeError) as error:
@@ -160,8 +210,6 @@ def _writable_folder() -> Path | None:
 
 if _HAS_NUMBA:
     _FOLDER = _writable_folder()
-    if not _HAS_INTERNALS and _FOLDER is not None:
-        vars(numba.config)["CACHE_DIR"] = str(_FOLDER)
 
 if _HAS_INTERNALS:
     _HELD: list[Any] = []  # the open file of the lock while this process compiles
@@ -216,10 +264,13 @@ if _HAS_INTERNALS:
             super().__init__(typing, target, library, *others)
 
     class _Locator(caching._CacheLocator):
-        """Places the machine code of all functions in one folder, whose name changes with any of their sources."""
+        """Places machine code in the folder of its module, whose name changes with any of the sources."""
+
+        def __init__(self, folder: Path | None) -> None:
+            self._folder = folder
 
         def get_cache_path(self) -> str:
-            return str(_FOLDER)
+            return str(self._folder)
 
         def get_source_stamp(self) -> str:
             return ""
@@ -229,7 +280,7 @@ if _HAS_INTERNALS:
 
         @classmethod
         def from_function(cls, py_func: Any, py_file: str) -> _Locator:
-            return cls()
+            return cls(_folder_of(py_func.__module__))
 
     class _Implementation(caching.CompileResultCacheImpl):
         _locator_classes: Any = (_Locator,)

@@ -6,6 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hdsim.kernels.compiling import part_of_kernel
+from hdsim.kernels.heap import Heap
+from hdsim.kernels.machine_state import CLOCK, JobColumns, Machine, Rules
+from hdsim.kernels.profiles import Releases
 from hdsim.kernels.rows import Flags, Floats, Ints, Numbers
 
 #: Quantities of the cluster whose rate or integral is the reward, and the bounded slowdown of ended jobs.
@@ -48,30 +52,39 @@ JOB = np.dtype(
     ],
     align=True,
 )
-#: State of an episode.
+#: A job of an episode, for the machine: 64 bytes, for what is used at the same time is at the same place.
+OWN_JOB = np.dtype(
+    [
+        ("runtime", "f8"),  # see `JOB`, as the next three
+        ("walltime", "f8"),
+        ("requested", "f8"),
+        ("delays", "?"),
+        ("killed", "?"),  # it ends at its walltime
+        ("arriving", "i4"),  # the job that is the next to arrive after as many others
+        ("cores", "i8"),
+        ("arrival", "f8"),  # seconds since the submission of the first job
+        ("begin", "f8"),  # seconds, NaN before it
+        ("finish", "f8"),  # seconds, NaN before it
+    ],
+    align=True,
+)
+#: State of an episode; jobs are numbered within the window.
 EPISODE = np.dtype(
     [
+        *((name, CLOCK[name]) for name in CLOCK.names or ()),  # the clock of its machine; `head` is the selected job
         ("fresh", "?"),  # it begins with the next step
-        ("first", "i8"),  # first job of the window
-        ("stop", "i8"),  # the job after its last
-        ("feasible", "i8"),  # jobs of the window that are not rejected
-        ("next", "i8"),  # next job to arrive
+        ("first", "i8"),  # first job of the window in all traces
+        ("jobs", "i8"),  # jobs of the window
+        ("feasible", "i8"),  # those that are not rejected
+        ("next", "i8"),  # next job to arrive, rejected ones included
         ("submitted", "i8"),  # first job that arrived at this instant
-        ("now", "f8"),  # seconds since the submission of the first job
-        ("idle", "i8"),  # idle cores
-        ("events", "i8"),  # starts and ends so far
         ("steps", "i8"),  # actions so far
-        ("head", "i8"),  # place of the first queued job
-        ("tail", "i8"),  # place behind the last
+        ("front", "i8"),  # place of the first queued job
         ("total", "f8"),  # reward since the last step
         ("since", "f8"),  # end of the time that it covers, seconds
         ("rate", "f8"),  # present rate
         ("weight", "f8"),  # sum of the weights of the jobs in the system
         ("passed", "?"),  # no further decision is due at this instant
-        ("committed", "i8"),  # job that is waited for, or -1
-        ("reserved", "i8"),  # job that has the reservation, or -1
-        ("shadow", "f8"),  # its expected start, seconds
-        ("extra", "f8"),  # cores idle beside it then
         ("freed", "?"),  # a job has ended since the last backfilling
         ("length", "i8"),  # length of the queue at the last decision
         ("renewal", "f8"),  # arrived jobs at which the scales of the observation are renewed
@@ -81,18 +94,18 @@ EPISODE = np.dtype(
 
 
 class Trace(NamedTuple):
-    """The jobs of all traces, one trace behind the other.
+    """The T jobs of all traces, one trace behind the other.
 
     Attributes:
         rules: (1,) of type `RULES`.
-        jobs: (J,) of type `JOB`.
-        submission: (J,) seconds on the clock of the trace.
-        cores: (J,) requested cores.
-        table: (J x 8,) see :func:`hdsim.kernels.rows.write_rows`.
-        values: (4, J) attributes of the queue that are observed.
+        jobs: (T,) of type `JOB`.
+        submission: (T,) seconds on the clock of the trace.
+        cores: (T,) requested cores.
+        table: (T x 8,) see :func:`hdsim.kernels.rows.write_rows`.
+        values: (4, T) attributes of the queue that are observed.
         scales: (4,) their scales, NaN for those of the jobs that have arrived.
-        rank: (K, J) place of each job in each order of the queue; the first is that of submission.
-        ranked: (K, J) the jobs in each order.
+        rank: (K, T) place of each job in each order of the queue; the first is that of submission.
+        ranked: (K, T) the jobs in each order.
         pair_order: (pairs,) the order of each policy pair, or `RANDOM_ORDER`.
         value_order: (4,) the order by each attribute.
     """
@@ -115,18 +128,15 @@ class State(NamedTuple):
 
     Attributes:
         episodes: (E,) of type `EPISODE`.
-        queue: (E, K, J) ranks of the queued jobs in each order, ascending.
-        log: (E, 2 J) starts and ends in turn: i for the start of the window's job i, ~i for its end.
-        start: (E, J) start of each job of the window in seconds, NaN before it.
-        finish: (E, J) finish of each job that has started, seconds.
-        ends: (E, C) heap of the finishes of running jobs, seconds.
-        starts: (E, C) place of each one's start in `log`.
-        running: (E,) number of running jobs.
-        ended: (E, C) jobs that ended at this instant.
-        release: (E, C) expected ends of running jobs in seconds, ascending; only with backfilling, as the next two.
+        jobs: (E, J) of type `OWN_JOB`.
+        log: (E, 2 J) see `Machine`.
+        ends: (E, C) dates of the ends of running jobs; on nodes some are outdated, and there may be more.
+        starts: (E, C) what the heap of these holds beside them.
+        release: (E, C) expected ends of running jobs in seconds; only with backfilling, as the next two.
         released: (E, C) the jobs.
         released_cores: (E, C) their cores.
-        releases: (E,) their number.
+        lengths: (E, 2) entries of `ends` and of `release`.
+        queue: (E, K, J) ranks of the queued jobs in each order, ascending, from the place `front` of the episode on.
         fits: (E, rows) whether each of the first queued jobs fits now.
         times: (E, rows) room for :func:`hdsim.kernels.rows.write_rows`, as `powers` (E, rows).
         powers: See `times`.
@@ -135,18 +145,15 @@ class State(NamedTuple):
     """
 
     episodes: Any
-    queue: Ints
+    jobs: Any
     log: Ints
-    start: Floats
-    finish: Floats
     ends: Floats
     starts: Ints
-    running: Ints
-    ended: Ints
     release: Floats
     released: Ints
     released_cores: Floats
-    releases: Ints
+    lengths: Ints
+    queue: Ints
     fits: Flags
     times: Floats
     powers: Ints
@@ -172,3 +179,28 @@ class Outcome(NamedTuple):
     terminated: Flags
     truncated: Flags
     invalid: Flags
+
+
+@part_of_kernel
+def machine_of(e: int, trace: Trace, state: State) -> Machine:
+    """Returns the machine of an episode, whose jobs are numbered within the window."""
+    episode, rules, own = state.episodes[e], trace.rules[0], state.jobs[e]
+    return Machine(
+        Rules(rules.backfill, rules.commit, rules.batch_events, False, rules.cores, 0),
+        state.episodes[e : e + 1],
+        JobColumns(
+            own.arrival,
+            own.runtime,
+            own.requested,
+            own.walltime,
+            own.delays,
+            own.cores,
+        ),
+        own.arriving[: episode.feasible],
+        own.begin,
+        own.finish,
+        own.killed,
+        state.log[e],
+        Heap(state.ends[e], state.starts[e], state.lengths[e][:1]),
+        Releases(state.release[e], state.released[e], state.released_cores[e], state.lengths[e][1:]),
+    )

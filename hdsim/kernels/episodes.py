@@ -1,8 +1,8 @@
-"""Episodes of learning agents in batches: jobs on interchangeable cores, decisions, observations and rewards.
+"""Episodes of learning agents in batches: decisions, observations and rewards around the machine.
 
 An episode replays a window of a trace. The state of E episodes lies in arrays, one row each; the kernels advance some
 of them by one decision. They do what :class:`hdsim.envs.scheduling.SchedulingEnv` does with the engine, in the same
-order of floating-point operations. Jobs are numbered over all traces together.
+order of floating-point operations. Jobs are numbered within their window, in queues over all traces together.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from hdsim.kernels.episode_state import (
     Outcome,
     State,
     Trace,
+    machine_of,
 )
-from hdsim.kernels.heap import Heap, pop, push
+from hdsim.kernels.machine import OVER, next_instant, reserve_cores, start
 from hdsim.kernels.node_episodes import Grid
-from hdsim.kernels.profiles import Releases, add_release, head_reservation, longest_before, remove_release
+from hdsim.kernels.profiles import may_start
 from hdsim.kernels.rows import Ints, percentile, write_quantiles, write_rows
 from hdsim.kernels.rules import Backfilling, Deciding
-from hdsim.kernels.walltime import reaches_walltime
 
-_NONE = -1
 #: Numbers of the queue in an observation without rows.
 QUEUE_NUMBERS = 21
 
@@ -48,43 +47,42 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: G
     rules, count = trace.rules[0], 0
     for e in range(low, high):
         episode, reward = state.episodes[e], 0.0
-        begun, acts, chosen = not episode.fresh, not episode.fresh, _NONE
+        begun, acts = not episode.fresh, not episode.fresh
         out.invalid[e] = False
         if episode.fresh:
-            _clear(e, rules, trace, state, grid)
+            _clear(e, trace, state)
         else:
             action = actions[e]
             if not state.mask[e, action]:
                 out.invalid[e], action = True, 0
                 while not state.mask[e, action]:
                     action += 1
-            episode.length = episode.tail - episode.head
+            episode.length = episode.queued
             episode.steps += 1
             if action == rules.choices:
                 episode.passed = True
             elif rules.picks_jobs:
-                chosen = state.queue[e, 0, episode.head + action]
+                episode.head = state.queue[e, 0, episode.front + action] - episode.first
             else:
-                _schedule(e, action, rules, trace, state, grid)
+                _schedule(e, action, trace, state, grid)
         over = False
         while True:
             if begun:
-                if chosen != _NONE:
-                    _serve(e, chosen, rules, trace, state)
+                if episode.head >= 0:
+                    _serve(e, trace, state)
                 if acts and not rules.integrated and rules.objective != SLOWDOWN:
-                    episode.total = _rate(e, rules, state, grid)
+                    episode.total = _rate(e, trace, state, grid)
                 acts = False
-                if _pending(e, rules, trace, state):
+                if _pending(e, trace, state):
                     break
                 if grid is not None:
-                    on_nodes.end_pass(e, trace, state, grid)
+                    on_nodes.end_pass(e, machine_of(e, trace, state), grid)
                 if rules.integrated:
-                    episode.rate = _rate(e, rules, state, grid)
+                    episode.rate = _rate(e, trace, state, grid)
             begun = True
-            if not _next_instant(e, rules, trace, state, grid):
+            if not _advance(e, trace, state, grid):
                 over = True
                 break
-            chosen, episode.committed = episode.committed, _NONE
         truncated = not over and episode.steps == rules.max_steps and not episode.fresh
         if not episode.fresh and (over or truncated or rules.integrated or rules.objective != SLOWDOWN):
             reward, episode.total = episode.total, 0.0
@@ -94,172 +92,163 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: G
         episode.fresh = False
         out.reward[e], out.terminated[e], out.truncated[e] = reward, over, truncated
         count += over or truncated
-        _show(e, over, rules, trace, state, grid, out)
+        _show(e, over, trace, state, grid, out)
     return count
 
 
 @part_of_kernel
-def _clear(e: int, rules: Any, trace: Trace, state: State, grid: Grid | None) -> None:
+def _clear(e: int, trace: Trace, state: State) -> None:
     """Clears the state before the first event of an episode."""
-    episode = state.episodes[e]
-    episode.next = episode.submitted = episode.first
-    episode.now = episode.total = episode.since = episode.rate = episode.weight = 0.0
-    episode.idle = rules.cores
-    episode.events = episode.steps = episode.head = episode.tail = episode.length = 0
-    episode.committed = episode.reserved = _NONE
+    episode, rules = state.episodes[e], trace.rules[0]
+    episode.next = episode.submitted = episode.steps = episode.front = episode.length = episode.feasible = 0
+    episode.total = episode.since = episode.rate = episode.weight = 0.0
     episode.passed = episode.freed = False
     episode.renewal = 1.0 if rules.learns_scales else math.inf
-    state.running[e] = state.releases[e] = 0
-    episode.feasible = 0
-    for own in range(episode.stop - episode.first):
-        state.start[e, own] = math.nan
-        episode.feasible += not trace.jobs[episode.first + own].infeasible
+    episode.now, episode.idle = 0.0, rules.cores
+    episode.arrived = episode.queued = episode.events = 0
+    episode.head = episode.reserved = -1
+    state.lengths[e, 0] = state.lengths[e, 1] = 0
+    for i in range(episode.jobs):
+        job, source = state.jobs[e, i], trace.jobs[episode.first + i]
+        job.runtime, job.requested, job.walltime = source.runtime, source.requested, source.walltime
+        job.delays, job.cores = source.delays, trace.cores[episode.first + i]
+        job.arrival = trace.submission[episode.first + i] - trace.submission[episode.first]
+        job.begin = job.finish = math.nan
+        job.killed = False
+        if not source.infeasible:
+            state.jobs[e, episode.feasible].arriving = i
+            episode.feasible += 1
     for k in range(len(trace.scales)):
         state.scales[e, k] = trace.scales[k]
-    if grid is not None:
-        on_nodes.clear(e, trace, state, grid)
 
 
 @part_of_kernel
-def _pending(e: int, rules: Any, trace: Trace, state: State) -> bool:
+def _pending(e: int, trace: Trace, state: State) -> bool:
     """Returns whether a decision is due at this instant."""
-    episode = state.episodes[e]
+    episode, rules = state.episodes[e], trace.rules[0]
     if episode.passed:
         return False
-    queued, idle = episode.tail - episode.head, episode.idle
+    queued, idle = episode.queued, episode.idle
     if not rules.picks_jobs:
         return rules.decide == Deciding.ALWAYS or (queued > 0 and (rules.decide == Deciding.QUEUED or idle > 0))
     if rules.commit:
-        return queued > 0 and episode.committed == _NONE
+        return queued > 0 and episode.head < 0
     if idle:
-        queue, cores = state.queue[e, 0], trace.cores
-        for i in range(episode.head, min(episode.tail, episode.head + rules.choices)):
-            if cores[queue[i]] <= idle:
+        queue, size = state.queue[e, 0], trace.cores
+        for i in range(episode.front, episode.front + min(queued, rules.choices)):
+            if size[queue[i]] <= idle:
                 return True
     return False
 
 
 @part_of_kernel
-def _next_instant(e: int, rules: Any, trace: Trace, state: State, grid: Grid | None) -> bool:
+def _advance(e: int, trace: Trace, state: State, grid: Grid | None) -> bool:
     """Advances to the next instant with events and handles them; returns False if there is none."""
-    episode, submission = state.episodes[e], trace.submission
-    ends = Heap(state.ends[e], state.starts[e], state.running[e : e + 1])
-    origin, stop, ended, arrivals = submission[episode.first], episode.stop, 0, 0
-    while True:
-        job, now = episode.next, math.inf
-        arrival = submission[job] - origin if job < stop else math.inf
-        if state.running[e]:
-            now = ends.key[0] if grid is None else grid.dates[e, 0]
-        elif grid is not None and grid.entries[e] and arrival < math.inf:
-            # An outdated entry.
-            now = grid.dates[e, 0]
-        if arrival < now:
-            now = arrival
-        if now == math.inf:
-            return False
-        episode.now = now
-        if grid is not None:
-            if rules.batch_events or arrival > now:
-                ended = on_nodes.end_jobs(e, trace, state, grid, rules.batch_events)
-        elif rules.batch_events or arrival > now:
-            while state.running[e] and ends.key[0] == now:
-                done = state.log[e, pop(ends)]
-                state.log[e, episode.events] = ~done
-                episode.events += 1
-                state.ended[e, ended] = episode.first + done
-                episode.idle += trace.cores[episode.first + done]
-                ended += 1
-                if not rules.batch_events:
-                    break
-        episode.submitted = job
-        while job < stop and submission[job] - origin == now:
-            if not trace.jobs[job].infeasible:
-                arrivals += 1
-                _enqueue(e, job, trace, state)
-            job += 1
-            if not rules.batch_events:
-                break
-        episode.next = job
-        if ended or arrivals:
-            break
-    _account(e, ended, rules, trace, state)
-    arrived = job - episode.first
-    if arrived >= episode.renewal:
-        episode.renewal = 2.0 * arrived
+    episode, machine = state.episodes[e], machine_of(e, trace, state)
+    dates = machine.jobs.arrival
+    events, arrived, queued = episode.events, episode.arrived, episode.queued
+    if grid is None:
+        over = next_instant(machine, None, None, None, None) == OVER
+    else:
+        over = on_nodes.next_instant(e, machine, grid) == OVER
+    episode.submitted = episode.next
+    if over:
+        if episode.next < episode.jobs:
+            # The last jobs are rejected.
+            episode.now, episode.next = dates[episode.jobs - 1], episode.jobs
+        return False
+    for i in range(arrived, episode.arrived):
+        episode.next = machine.arriving[i] + 1
+        _enqueue(e, episode.first + machine.arriving[i], queued + i - arrived, trace, state)
+    # Jobs that are rejected.
+    at_once = machine.rules.batch or episode.arrived == arrived
+    while episode.next < episode.jobs and (
+        dates[episode.next] < episode.now or (at_once and dates[episode.next] == episode.now)
+    ):
+        episode.next += 1
+    _account(e, events, arrived, trace, state)
+    if episode.next >= episode.renewal:
+        episode.renewal = 2.0 * episode.next
         for k in range(len(trace.scales)):
             if math.isnan(trace.scales[k]):
-                state.scales[e, k] = percentile(trace.values[k, episode.first : job])
+                state.scales[e, k] = percentile(trace.values[k, episode.first : episode.first + episode.next])
     episode.passed = False
-    if rules.backfill != Backfilling.NONE:
-        for i in range(ended):
-            job = state.ended[e, i]
-            end = state.start[e, job - episode.first] + trace.jobs[job].requested
-            remove_release(_releases(e, state), end, job)
-            episode.freed = True
-            if rules.backfill == Backfilling.EASY:
-                episode.reserved = _NONE
+    if episode.events > events:
+        episode.freed = True
     return True
 
 
 @part_of_kernel
-def _account(e: int, ended: int, rules: Any, trace: Trace, state: State) -> None:
-    """Adds the time since the last instant and the events of this one to the reward."""
-    episode = state.episodes[e]
+def _account(e: int, events: int, arrived: int, trace: Trace, state: State) -> None:
+    """Adds the time since the last instant, and the arrivals and ends since then, to the reward.
+
+    Args:
+        e: The episode.
+        events: Events before this instant.
+        arrived: Jobs that had arrived before.
+        trace: The jobs.
+        state: The episodes.
+    """
+    episode, rules, log = state.episodes[e], trace.rules[0], state.log[e]
     now = episode.now
     if rules.objective == SLOWDOWN:
-        for i in range(ended):
-            job = state.ended[e, i]
-            submission = trace.submission[job] - trace.submission[episode.first]
-            execution = now - state.start[e, job - episode.first]
-            episode.total -= max((now - submission) / max(execution, rules.shortest), 1.0)
+        for i in range(events, episode.events):
+            job = state.jobs[e, ~log[i]]
+            episode.total -= max((now - job.arrival) / max(now - job.begin, rules.shortest), 1.0)
         return
     if rules.integrated:
         episode.total += episode.rate * (now - episode.since)
         episode.since = now
     if rules.objective == WEIGHTS:
-        for job in range(episode.submitted, episode.next):
-            if not trace.jobs[job].infeasible:
-                episode.weight += trace.jobs[job].weight
-        for i in range(ended):
-            episode.weight -= trace.jobs[state.ended[e, i]].weight
-        if not state.running[e] and episode.head == episode.tail:
+        for i in range(arrived, episode.arrived):
+            episode.weight += trace.jobs[episode.first + state.jobs[e, i].arriving].weight
+        for i in range(events, episode.events):
+            episode.weight -= trace.jobs[episode.first + ~log[i]].weight
+        if not _in_system(episode):
             # An empty system resets rounding errors.
             episode.weight = 0.0
 
 
 @part_of_kernel
-def _rate(e: int, rules: Any, state: State, grid: Grid | None) -> float:
-    """Returns the present value of the objective."""
-    episode = state.episodes[e]
-    if rules.objective == WEIGHTS:
-        return -episode.weight
-    if rules.objective == JOBS:
-        return -float(episode.tail - episode.head + state.running[e])
-    if grid is not None and rules.objective == SPEEDS:
-        return on_nodes.computing_power(e, grid)
-    return float(rules.cores - episode.idle) * rules.speed
+def _in_system(episode: Any) -> int:
+    """Returns the number of queued and running jobs."""
+    started = episode.arrived - episode.queued
+    ended = episode.events - started
+    return episode.arrived - ended
 
 
 @part_of_kernel
-def _enqueue(e: int, job: int, trace: Trace, state: State) -> None:
-    """Inserts a submitted job into every order of the queue."""
-    episode = state.episodes[e]
+def _rate(e: int, trace: Trace, state: State, grid: Grid | None) -> float:
+    """Returns the present value of the objective."""
+    rules = trace.rules[0]
+    if rules.objective == WEIGHTS:
+        return -state.episodes[e].weight
+    if rules.objective == JOBS:
+        return -float(_in_system(state.episodes[e]))
+    if grid is not None and rules.objective == SPEEDS:
+        return on_nodes.computing_power(e, grid)
+    return float(rules.cores - state.episodes[e].idle) * rules.speed
+
+
+@part_of_kernel
+def _enqueue(e: int, job: int, queued: int, trace: Trace, state: State) -> None:
+    """Inserts a job, numbered over all traces, into every order of the queue behind whose head others wait."""
+    head = state.episodes[e].front
     for k in range(len(trace.rank)):
-        queue, rank, place = state.queue[e, k], trace.rank[k, job], episode.tail
-        while place > episode.head and queue[place - 1] > rank:
+        queue, rank, place = state.queue[e, k], trace.rank[k, job], head + queued
+        while place > head and queue[place - 1] > rank:
             queue[place] = queue[place - 1]
             place -= 1
         queue[place] = rank
-    episode.tail += 1
 
 
 @part_of_kernel
-def _dequeue(e: int, job: int, trace: Trace, state: State) -> None:
-    """Removes a job from every order of the queue."""
-    head, tail = state.episodes[e].head, state.episodes[e].tail
+def _dequeue(e: int, job: int, queued: int, trace: Trace, state: State) -> None:
+    """Removes a job, numbered over all traces, from every order of the queue, in which it is one of the `queued`."""
+    head = state.episodes[e].front
     for k in range(len(trace.rank)):
         queue, rank = state.queue[e, k], trace.rank[k, job]
-        low, high = head, tail
+        low, high = head, head + queued
         while low < high:
             middle = (low + high) // 2
             if queue[middle] < rank:
@@ -271,122 +260,89 @@ def _dequeue(e: int, job: int, trace: Trace, state: State) -> None:
             # Unsigned indices need no check for negative ones.
             place = np.uint64(low - passed)
             queue[place] = queue[place - np.uint64(1)]
-    state.episodes[e].head = head + 1
+    state.episodes[e].front = head + 1
 
 
 @part_of_kernel
-def _start(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
-    """Starts a queued job that fits."""
-    _dequeue(e, job, trace, state)
-    episode = state.episodes[e]
-    now = episode.now
-    own = job - episode.first
-    finish, limit = now + trace.jobs[job].runtime, now + trace.jobs[job].walltime
-    if reaches_walltime(finish, limit, trace.jobs[job].delays):
-        finish = limit
-    state.start[e, own], state.finish[e, own] = now, finish
-    push(Heap(state.ends[e], state.starts[e], state.running[e : e + 1]), finish, episode.events)
-    state.log[e, episode.events] = own
-    episode.events += 1
-    episode.idle -= trace.cores[job]
-    if rules.backfill != Backfilling.NONE:
-        add_release(_releases(e, state), now + trace.jobs[job].requested, job, float(trace.cores[job]))
+def _start(e: int, job: int, trace: Trace, state: State) -> None:
+    """Starts a queued job for which there are idle cores."""
+    _dequeue(e, state.episodes[e].first + job, state.episodes[e].queued, trace, state)
+    start(machine_of(e, trace, state), None, None, None, job, True)
 
 
 @part_of_kernel
-def _schedule(e: int, pair: int, rules: Any, trace: Trace, state: State, grid: Grid | None) -> None:
+def _schedule(e: int, pair: int, trace: Trace, state: State, grid: Grid | None) -> None:
     """Starts jobs in the order of a policy pair until one does not fit."""
-    episode, order = state.episodes[e], trace.pair_order[pair]
+    episode, order, drawn = state.episodes[e], trace.pair_order[pair], 0
+    machine = machine_of(e, trace, state)
     episode.passed = True
-    if grid is not None:
-        if not episode.idle:
-            return
-        drawn = on_nodes.draw_scores(e, trace, state, grid) if order == RANDOM_ORDER else 0
-        while episode.head < episode.tail:
+    if grid is not None and order == RANDOM_ORDER and episode.idle:
+        drawn = on_nodes.draw_scores(e, episode.queued, trace, state, grid)
+    while episode.queued and episode.idle:
+        if grid is not None and drawn:
             at = on_nodes.lowest_score(e, drawn, grid)
-            job = grid.listed[e, at] if drawn else trace.ranked[order, state.queue[e, order, episode.head]]
-            if not on_nodes.place(e, job, grid.policies[pair], trace, state, grid):
-                return
+            of_all = grid.listed[e, at]
             grid.scores[e, at] = math.inf
-            _dequeue(e, job, trace, state)
-        return
-    while episode.head < episode.tail:
-        job = trace.ranked[order, state.queue[e, order, episode.head]]
-        if trace.cores[job] > episode.idle:
+        else:
+            of_all = trace.ranked[order, state.queue[e, order, episode.front]]
+        job, queued = of_all - episode.first, episode.queued
+        if trace.cores[of_all] > episode.idle:
             return
-        _start(e, job, rules, trace, state)
+        if grid is None:
+            start(machine, None, None, None, job, True)
+        elif not on_nodes.place(e, job, grid.policies[pair], machine, grid):
+            return
+        _dequeue(e, of_all, queued, trace, state)
 
 
 @part_of_kernel
-def _serve(e: int, job: int, rules: Any, trace: Trace, state: State) -> None:
-    """Starts a selected job, or waits for it while others are backfilled."""
-    episode = state.episodes[e]
-    if trace.cores[job] <= episode.idle:
-        _start(e, job, rules, trace, state)
-        if rules.backfill == Backfilling.EASY:
-            episode.reserved = _NONE
+def _serve(e: int, trace: Trace, state: State) -> None:
+    """Starts the selected job, or waits for it while others are backfilled."""
+    episode, backfill = state.episodes[e], trace.rules[0].backfill
+    if trace.cores[episode.first + episode.head] > episode.idle:
+        if backfill != Backfilling.NONE and (episode.idle or backfill != Backfilling.EASY):
+            _backfill(e, trace, state)
         return
-    episode.committed = job
-    if rules.backfill != Backfilling.NONE:
-        _backfill(e, job, rules, trace, state)
+    _start(e, episode.head, trace, state)
+    episode.head = -1
+    if backfill == Backfilling.EASY:
+        episode.reserved = -1
 
 
 @part_of_kernel
-def _releases(e: int, state: State) -> Releases:
-    return Releases(state.release[e], state.released[e], state.released_cores[e], state.releases[e : e + 1])
-
-
-@part_of_kernel
-def _backfill(e: int, head: int, rules: Any, trace: Trace, state: State) -> None:
-    """Starts jobs that do not delay a job that is waited for, in order of submission.
-
-    With EASY they leave the reservation alone; with RLScheduler's rule they end before its first date.
-    """
-    episode, queue, easy = state.episodes[e], state.queue[e, 0], rules.backfill == Backfilling.EASY
-    now, idle, place = episode.now, episode.idle, episode.head
-    if easy and not idle:
-        return
-    overdue = easy and state.releases[e] > 0 and state.release[e, 0] <= now
-    if episode.reserved != head or overdue:
-        episode.reserved = head
-        episode.shadow, episode.extra = head_reservation(
-            _releases(e, state), now, float(idle), float(trace.cores[head])
-        )
-    elif easy or not episode.freed:
+def _backfill(e: int, trace: Trace, state: State) -> None:
+    """Starts jobs beside the reservation of the job that is waited for, in order of submission."""
+    episode, queue, machine = state.episodes[e], state.queue[e, 0], machine_of(e, trace, state)
+    jobs = machine.jobs
+    first, place, tail = episode.first, episode.front, episode.front + episode.queued
+    if not (reserve_cores(machine, episode.head) or episode.freed):
         # Blocked jobs stay blocked: only jobs submitted now are candidates.
-        place = episode.tail
-        while place > episode.head and queue[place - 1] >= episode.submitted:
+        place = tail
+        while place > episode.front and queue[place - 1] - first >= episode.submitted:
             place -= 1
     episode.freed = False
-    shadow, extra = episode.shadow, episode.extra
-    longest = longest_before(shadow, now, 1.0)
-    for i in range(place, episode.tail):
-        job = queue[i]
-        cores, requested = trace.cores[job], trace.jobs[job].requested
-        if cores > episode.idle or job == head:
-            continue
-        if not easy:
-            if not now + requested < shadow:
-                continue
-        elif not (requested <= longest or cores <= extra):
-            continue
-        elif now + requested > shadow:
-            if cores > episode.extra:
-                continue
-            episode.extra -= cores
-        _start(e, job, rules, trace, state)
+    now, shadow, longest, widest = episode.now, episode.shadow, episode.longest, episode.widest
+    for i in range(place, tail):
+        job = queue[i] - first
+        size, requested = jobs.size[job], jobs.requested[job]
+        if job != episode.head and may_start(
+            size, requested, now, episode.idle, shadow, longest, widest, episode.extra
+        ):
+            if now + requested > shadow:
+                episode.extra -= size
+            _start(e, job, trace, state)
 
 
 @part_of_kernel
-def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, grid: Grid | None, out: Outcome) -> None:
+def _show(e: int, over: bool, trace: Trace, state: State, grid: Grid | None, out: Outcome) -> None:
     """Writes the legal actions and the observation."""
-    episode = state.episodes[e]
-    head, queued, idle = episode.head, episode.tail - episode.head, episode.idle
-    mask, fits, seen, cores = state.mask[e], state.fits[e], out.seen[e], trace.cores
-    more = state.running[e] > 0 or episode.next < episode.stop
+    episode, rules = state.episodes[e], trace.rules[0]
+    head, queued, idle = episode.front, episode.queued, episode.idle
+    mask, fits, seen, size = state.mask[e], state.fits[e], out.seen[e], trace.cores
+    more = _in_system(episode) > queued or episode.next < episode.jobs
     first = state.queue[e, 0, head : head + min(queued, len(fits))]
     for i in range(len(first)):
-        fits[i] = cores[first[i]] <= idle
+        fits[i] = size[first[i]] <= idle
     if over or not rules.picks_jobs:
         for i in range(len(mask)):
             mask[i] = True
@@ -404,13 +360,21 @@ def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, grid: Grid
         shown[i] = mask[i]
     if rules.shows_rows:
         write_rows(
-            first, fits, trace.table, trace.submission, trace.submission[episode.first], episode.now,
-            idle / rules.cores, state.times[e], state.powers[e], seen,
-        )  # fmt: skip
+            first,
+            fits,
+            trace.table,
+            trace.submission,
+            trace.submission[episode.first],
+            episode.now,
+            idle / rules.cores,
+            state.times[e],
+            state.powers[e],
+            seen,
+        )
         return
     numbers = seen[len(seen) - QUEUE_NUMBERS :]
     if grid is not None:
-        on_nodes.show(e, state, grid, seen)
+        on_nodes.show(e, episode.now, grid, seen)
     if queued == 0:
         for i in range(len(numbers)):
             numbers[i] = 0.0
@@ -418,9 +382,12 @@ def _show(e: int, over: bool, rules: Any, trace: Trace, state: State, grid: Grid
         for k in range(len(trace.scales)):
             order = trace.value_order[k]
             write_quantiles(
-                trace.values[k], state.queue[e, order, head : episode.tail], trace.ranked[order], state.scales[e, k],
+                trace.values[k],
+                state.queue[e, order, head : head + queued],
+                trace.ranked[order],
+                state.scales[e, k],
                 numbers[5 * k : 5 * k + 5],
-            )  # fmt: skip
+            )
         before, q = episode.length, rules.sensitivity
         change = (queued - before) / min(queued, before) if before else q
         numbers[20] = min(max((change + q) / (2 * q), 0.0), 1.0)

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Jobs(NamedTuple):
+class ListedJobs(NamedTuple):
     """Jobs of which all is known, J in number.
 
     Attributes:
@@ -82,7 +82,7 @@ def split(steps: Steps, place: int, count: int, when: float) -> int:
 
 
 @lean_kernel
-def schedule(jobs: Jobs, order: Ints, steps: Steps, start: Floats, finish: Floats) -> None:
+def schedule(jobs: ListedJobs, order: Ints, steps: Steps, start: Floats, finish: Floats) -> None:
     """Fills the (J,) starts and finishes in seconds of a (J,) list."""
     date, idle = steps
     date[0], idle[0], count, earliest = -math.inf, jobs.cores, 1, -math.inf
@@ -111,7 +111,7 @@ def schedule(jobs: Jobs, order: Ints, steps: Steps, start: Floats, finish: Float
 
 
 @kernel
-def improve(jobs: Jobs, order: Ints, cost: float, draws: Floats, steps: Steps) -> float:
+def improve(jobs: ListedJobs, order: Ints, cost: float, draws: Floats, steps: Steps) -> float:
     """Moves jobs to other places of a list; a move that makes its schedule worse is undone.
 
     Args:
@@ -154,7 +154,7 @@ def shift(order: Ints, source: int, target: int) -> None:
 
 
 @kernel
-def least_busy_times(jobs: Jobs, weight: Floats) -> Floats:
+def least_busy_times(jobs: ListedJobs, weight: Floats) -> Floats:
     """Returns (J,) mean busy times in seconds whose weighted sum is the least without cores.
 
     One machine serves the submitted jobs with the power of all cores, preemptively, at each moment that of the greatest

@@ -32,7 +32,8 @@ CLOCK = np.dtype(
         ("extra", "f8"),  # cores idle beside it then
         ("longest", "f8"),  # requested time in seconds above which `widest` limits a job
         ("widest", "f8"),  # the extra cores at the begin of the pass
-        ("planned", "i8"),  # first place without a plan under conservative backfilling, -1: there is no plan
+        ("planned", "i8"),  # first place without a reservation in the plan, -1: there is no plan
+        ("tried", "i8"),  # first place that the pass has not tried beside the reservations of the plan
     ],
     align=True,
 )
@@ -47,6 +48,7 @@ class Rules(NamedTuple):
         batch: One scheduling pass per instant; otherwise one per event.
         ends_first: Then ends come before arrivals of the same instant, as in a fork.
         cores: Cores of the machine.
+        depth: Most reservations of the plan.
     """
 
     backfill: int
@@ -54,6 +56,7 @@ class Rules(NamedTuple):
     batch: bool
     ends_first: bool
     cores: int
+    depth: int
 
 
 class JobColumns(NamedTuple):
@@ -118,7 +121,15 @@ def end_or_limit(machine: Machine, job: int, date: float) -> float:
 
 
 def make_machine(
-    jobs: JobColumns, infeasible: Ints, *, backfill: int, commit: bool, batch: bool, cores: int, releases: bool
+    jobs: JobColumns,
+    infeasible: Ints,
+    *,
+    backfill: int,
+    commit: bool,
+    batch: bool,
+    cores: int,
+    releases: bool,
+    depth: int = 0,
 ) -> Machine:
     """Returns the state before the first event.
 
@@ -130,14 +141,15 @@ def make_machine(
         batch: One scheduling pass per instant; otherwise one per event, arrivals first.
         cores: Number of cores.
         releases: Expected ends of running jobs are kept.
+        depth: Most reservations of the plan.
     """
     count = len(jobs.size)
     running = min(count, cores) + 1
     # Jobs of any time may start beside each other if no head has a reservation.
     shadow = 0.0 if backfill in HEAD_ALONE else math.inf
-    clock = np.array([(0.0, 0, 0, cores, 0, -1, -1, shadow, 0.0, shadow, 0.0, -1)], CLOCK)
+    clock = np.array([(0.0, 0, 0, cores, 0, -1, -1, shadow, 0.0, shadow, 0.0, -1, 0)], CLOCK)
     return Machine(
-        rules=Rules(int(backfill), bool(commit), bool(batch), False, int(cores)),
+        rules=Rules(int(backfill), bool(commit), bool(batch), False, int(cores), int(depth)),
         clock=clock.view(np.recarray),
         jobs=jobs,
         arriving=np.delete(np.arange(count), infeasible),

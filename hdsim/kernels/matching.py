@@ -24,7 +24,7 @@ OVERSUBSCRIBED = 0.75
 SPEED, WATTS, BUSY, HARM, FULL, WHOLE = range(6)
 
 
-class Machine(NamedTuple):
+class ProcessorConstants(NamedTuple):
     """Constants of processors.
 
     Attributes:
@@ -61,7 +61,7 @@ class Wishes(NamedTuple):
 
 
 @lean_kernel
-def fastest(state: State, machine: Machine, number: int, memory: float, bandwidth: float) -> float:
+def fastest(state: State, machine: ProcessorConstants, number: int, memory: float, bandwidth: float) -> float:
     """Returns the highest speed of a job on the idle cores, 0 if it does not fit."""
     nodes = nodes_of(state)
     for level in machine.levels:
@@ -71,7 +71,7 @@ def fastest(state: State, machine: Machine, number: int, memory: float, bandwidt
 
 
 @lean_kernel
-def next_start(state: State, machine: Machine, wishes: Wishes, queue: Ints, begin: int, out: Ints) -> int:
+def next_start(state: State, machine: ProcessorConstants, wishes: Wishes, queue: Ints, begin: int, out: Ints) -> int:
     """Finds the next job to start.
 
     Args:
@@ -104,7 +104,7 @@ def next_start(state: State, machine: Machine, wishes: Wishes, queue: Ints, begi
 
 
 @part_of_kernel
-def _cores_at(nodes: Nodes, machine: Machine, processor: int, bandwidth: float, level: float) -> int:
+def _cores_at(nodes: Nodes, machine: ProcessorConstants, processor: int, bandwidth: float, level: float) -> int:
     """Returns the number of idle cores of a processor on which a job has a speed."""
     speed = machine.speed[processor]
     if speed < level or nodes.is_gpu[processor]:
@@ -116,7 +116,9 @@ def _cores_at(nodes: Nodes, machine: Machine, processor: int, bandwidth: float, 
 
 
 @part_of_kernel
-def _fits(nodes: Nodes, machine: Machine, number: int, memory: float, bandwidth: float, level: float) -> bool:
+def _fits(
+    nodes: Nodes, machine: ProcessorConstants, number: int, memory: float, bandwidth: float, level: float
+) -> bool:
     """Returns whether a job can start at a speed."""
     left = number
     for node in range(len(nodes.node_idle)):
@@ -133,7 +135,13 @@ def _fits(nodes: Nodes, machine: Machine, number: int, memory: float, bandwidth:
 
 @part_of_kernel
 def _choose(
-    nodes: Nodes, machine: Machine, weights: Floats, number: int, memory: float, bandwidth: float, level: float
+    nodes: Nodes,
+    machine: ProcessorConstants,
+    weights: Floats,
+    number: int,
+    memory: float,
+    bandwidth: float,
+    level: float,
 ) -> None:
     """Takes cores from the processors with the highest scores on which a job has a speed."""
     fill_rooms(nodes, 1, 0, memory, UNLIMITED)

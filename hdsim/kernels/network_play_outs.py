@@ -99,9 +99,15 @@ def network_first_starts(ahead: Ahead, situation: Situation, heads: Ints, decisi
 
 @kernel
 def network_play_outs(
-    objective: int, ahead: Ahead, situation: Situation, heads: Ints, decision: Decision, future: Future,
-    first: int, last: int,
-) -> Floats:  # fmt: skip
+    objective: int,
+    ahead: Ahead,
+    situation: Situation,
+    heads: Ints,
+    decision: Decision,
+    future: Future,
+    first: int,
+    last: int,
+) -> Floats:
     """Returns the (C, last - first) mean costs; see :func:`hdsim.kernels.play_outs.play_outs`."""
     jobs, machine, rows = make_scenario(decision, future.drawn.shape[1]), ahead.replay.machine, ahead.rows
     cost, kind = np.empty((len(heads), last - first)), ahead.queue.kind

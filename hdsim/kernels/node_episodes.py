@@ -6,35 +6,49 @@ All that :mod:`hdsim.kernels.episodes` leaves to the nodes of a platform whose c
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels import nodes, progress, speeds
-from hdsim.kernels.compiling import kernel, part_of_kernel
+from hdsim.kernels.compiling import part_of_kernel
 from hdsim.kernels.episode_state import State, Trace
-from hdsim.kernels.heap import Heap, pop, push
+from hdsim.kernels.heap import pop, push
+from hdsim.kernels.machine import OVER, PAUSED
 from hdsim.kernels.machine_speeds import FEW
+from hdsim.kernels.machine_state import Machine
 from hdsim.kernels.nodes import RANDOM, pick_at_random
 from hdsim.kernels.pcg64 import uniform
 from hdsim.kernels.profiles import JobRequests
 from hdsim.kernels.rows import Flags, Floats, Ints, Numbers
 from hdsim.kernels.walltime import reaches_walltime
 
-#: Entries of `Grid.settings`: contention model or 0, and what the observation shows before the queue.
-MODEL, SHOWN = range(2)
+#: Numbers of the parts that the observation shows before the queue.
 NOTHING, SMALL, NORMAL = range(3)
-#: Entries of `Grid.numbers`: cores listed in `held`, dates set, most entries of the agenda before outdated ones are
-#: removed, jobs started and whether jobs have ended since the last pass, and 1 + job whose speed is not above 0.
-HELD, SEQUENCE, LIMIT, NEW, ENDED, STOPPED = range(6)
+
+#: State of the nodes of an episode beside that of its machine.
+PRESENT = np.dtype(
+    [
+        ("first", "i8"),  # first job of the window in all traces
+        ("held", "i8"),  # cores listed in `Grid.held`
+        ("changes", "i8"),  # dates set
+        ("limit", "i8"),  # most entries of the agenda before outdated ones are removed
+        ("new", "i8"),  # jobs started since the last pass
+        ("ended", "?"),  # whether jobs have ended since then
+        ("stopped", "i8"),  # 1 + job whose speed is not above 0, or 0
+    ],
+    align=True,
+)
 
 
 class Grid(NamedTuple):
     """Nodes of E episodes with at most J jobs each; N nodes, P processors, C cores, T jobs of all traces.
 
     Attributes:
-        settings: (2,) settings.
+        model: Contention model or 0.
+        shown: Number of these parts.
+        present: (E,) of type `PRESENT`.
         policies: (pairs,) core policy of each policy pair.
         requests: (T,) requests of the jobs.
         bandwidth: (T,) GB/s per core.
@@ -65,14 +79,10 @@ class Grid(NamedTuple):
         listed: (E, J) the jobs.
         ids: (E, C) chosen cores.
         held: (E, H) cores of the started jobs in order of their starts.
-        first: (E, J) first of these cores of a job.
+        begin: (E, J) first of these cores of a job.
         sizes: (E, J) number of them.
-        date: (E, J) end of a running job at its present rate in seconds, otherwise NaN.
-        killed: (E, J) whether it ends at its walltime.
-        dates: (E, A) heap of the dates, outdated ones among them.
-        changes: (E, A) number of each date times J plus the job.
-        entries: (E,) their number.
-        numbers: (E, 6) state.
+        date: (E, J) end of a running job at its present rate in seconds, otherwise NaN. Ends of the machine with other
+            dates are outdated; their items are the number of the change times J plus the job.
         seen_cores: (E, 2, C) cores as they are observed, see :mod:`hdsim.kernels.progress`, as the next three.
         seen_jobs: (E, 4, C).
         seen_processors: (E, 5, P).
@@ -80,7 +90,9 @@ class Grid(NamedTuple):
         busy: (E, P) cores in use.
     """
 
-    settings: Ints
+    model: int
+    shown: int
+    present: Any
     policies: Ints
     requests: JobRequests
     bandwidth: Floats
@@ -111,19 +123,30 @@ class Grid(NamedTuple):
     listed: Ints
     ids: Ints
     held: NDArray[np.int32]
-    first: Ints
+    begin: Ints
     sizes: Ints
     date: Floats
-    killed: Flags
-    dates: Floats
-    changes: Ints
-    entries: Ints
-    numbers: Ints
     seen_cores: Ints
     seen_jobs: Floats
     seen_processors: Floats
     new: Ints
     busy: Ints
+
+    def clear(self, e: int, first: int, jobs: int) -> None:
+        """Clears the nodes before the first event of an episode, a window of jobs of all traces."""
+        state: tuple[NDArray[Any], ...] = (self.idle, self.processors, self.nodes, self.amounts)
+        unused = [self.unused[i] for i in (1, 2, 3, 5)]
+        state += (self.core_ints, self.core_floats, self.processor_floats, self.work_ints, self.seen_processors)
+        unused += [*(self.sharing[i] for i in (0, 1, 3, 6)), self.rows]
+        for own, before in zip(state, unused, strict=True):
+            own[e] = before
+        self.seen_cores[e, progress.FIRST] = progress.NONE
+        window = slice(first, first + jobs)
+        ints, floats = self.job_ints[e, :, :jobs], self.job_floats[e, :, :jobs]
+        ints[0], ints[1], ints[2] = -1, self.fixed[window], 0
+        floats[0], floats[1:4], floats[4] = self.bandwidth[window], 0.0, 1.0
+        self.date[e, :jobs] = math.nan
+        self.present[e] = (first, 0, 0, FEW, 0, False, 0)
 
 
 @part_of_kernel
@@ -146,84 +169,71 @@ def _nodes(e: int, grid: Grid) -> nodes.Nodes:
 
 
 @part_of_kernel
-def clear(e: int, trace: Trace, state: State, grid: Grid) -> None:
-    """Clears the nodes before the first event of an episode."""
-    episode = state.episodes[e]
-    _, idle, processors, of_nodes, _, amounts = grid.unused
-    for i in range(len(idle)):
-        grid.idle[e, i] = idle[i]
-        grid.seen_cores[e, progress.FIRST, i] = progress.NONE
-        for row in range(3):
-            grid.core_ints[e, row, i] = grid.sharing[0][row, i]
-        for row in range(2):
-            grid.core_floats[e, row, i] = grid.sharing[1][row, i]
-    for i in range(processors.shape[1]):
-        for row in range(5):
-            grid.processors[e, row, i] = processors[row, i]
-    for i in range(of_nodes.shape[1]):
-        for row in range(9):
-            grid.nodes[e, row, i] = of_nodes[row, i]
-    for i in range(len(amounts)):
-        grid.amounts[e, i] = amounts[i]
-    for i in range(grid.rows.shape[1]):
-        for row in range(2):
-            grid.processor_floats[e, row, i] = grid.sharing[3][row, i]
-        for row in range(5):
-            grid.seen_processors[e, row, i] = grid.rows[row, i]
-    for i in range(grid.work_ints.shape[2]):
-        for row in range(8):
-            grid.work_ints[e, row, i] = 0
-    for own in range(episode.stop - episode.first):
-        job = episode.first + own
-        grid.job_ints[e, 0, own], grid.job_ints[e, 1, own], grid.job_ints[e, 2, own] = -1, grid.fixed[job], 0
-        for row in range(1, 4):
-            grid.job_floats[e, row, own] = 0.0
-        grid.job_floats[e, 0, own], grid.job_floats[e, 4, own] = grid.bandwidth[job], 1.0
-        grid.date[e, own], grid.killed[e, own] = math.nan, False
-    for i in range(grid.numbers.shape[1]):
-        grid.numbers[e, i] = 0
-    grid.numbers[e, LIMIT], grid.entries[e] = FEW, 0
-
-
-@part_of_kernel
-def end_jobs(e: int, trace: Trace, state: State, grid: Grid, batch: bool) -> int:
-    """Ends the jobs whose date has come, without `batch` at most one; returns their number."""
-    episode, jobs, store, ended = state.episodes[e], grid.date.shape[1], _store(e, grid), 0
-    agenda = Heap(grid.dates[e], grid.changes[e], grid.entries[e : e + 1])
-    while grid.entries[e] and grid.dates[e, 0] == episode.now:
-        own = pop(agenda) % jobs
-        # The date of an outdated entry is another one.
-        if grid.date[e, own] == episode.now:
-            job = episode.first + own
-            grid.date[e, own], state.finish[e, own] = math.nan, episode.now
-            state.log[e, episode.events] = ~own
-            episode.events += 1
-            state.ended[e, ended] = job
-            ended += 1
-            state.running[e] -= 1
-            episode.idle += trace.cores[job]
-            if grid.settings[MODEL]:
-                speeds.finish(_sharing(e, grid), own)
-            begin, count = grid.first[e, own], grid.sizes[e, own]
-            for i in range(count):
-                grid.ids[e, i] = grid.held[e, begin + i]
-            nodes.release(store, grid.ids[e, :count], grid.requests.memory[job], grid.bandwidth[job])
-            if grid.settings[SHOWN] == NORMAL:
-                progress.end(grid.seen_cores[e], grid.ids[e, 0])
-            grid.numbers[e, ENDED] = 1
+def next_instant(e: int, machine: Machine, grid: Grid) -> int:
+    """Moves the clock to the next event and carries out the events of a pass, see :mod:`hdsim.kernels.machine`."""
+    clock, batch, arriving, dates = machine.clock[0], machine.rules.batch, machine.arriving, machine.jobs.arrival
+    arrived = clock.arrived
+    arrival = dates[arriving[arrived]] if arrived < len(arriving) else math.inf
+    now = min(arrival, _first_end(e, machine, grid))
+    if now == math.inf:
+        return OVER
+    clock.now = now
+    while _first_end(e, machine, grid) == now and (batch or arrival > now):
+        _end_first(e, machine, grid)
         if not batch:
-            break
-    return ended
+            return PAUSED
+    while arrival == now:
+        clock.queued += 1
+        arrived += 1
+        arrival = dates[arriving[arrived]] if batch and arrived < len(arriving) else math.inf
+    clock.arrived = arrived
+    return PAUSED
 
 
 @part_of_kernel
-def place(e: int, job: int, policy: int, trace: Trace, state: State, grid: Grid) -> bool:
-    """Puts a queued job on cores; returns False if it does not fit."""
-    episode, store, wanted = state.episodes[e], _store(e, grid), grid.requests
-    if trace.cores[job] > episode.idle:
-        return False
-    number, cores, gpus, memory = wanted.number[job], wanted.cores[job], wanted.gpus[job], wanted.memory[job]
-    bandwidth, ids, count = grid.bandwidth[job], grid.ids[e], 0
+def _first_end(e: int, machine: Machine, grid: Grid) -> float:
+    """Returns the date of the first end of a running job, infinite if there is none; removes outdated ones."""
+    ends = machine.ends
+    while ends.length[0]:
+        if grid.date[e, ends.item[0] % grid.date.shape[1]] == ends.key[0]:
+            return ends.key[0]
+        pop(ends)
+    return math.inf
+
+
+@part_of_kernel
+def _end_first(e: int, machine: Machine, grid: Grid) -> None:
+    """Ends the running job whose end is the first."""
+    clock, present = machine.clock[0], grid.present[e]
+    job = pop(machine.ends) % grid.date.shape[1]
+    of_all = present.first + job
+    grid.date[e, job], machine.finish_time[job] = math.nan, clock.now
+    machine.log[clock.events] = ~job
+    clock.events += 1
+    clock.idle += machine.jobs.size[job]
+    if grid.model:
+        speeds.finish(_sharing(e, grid), job)
+    begin, count = grid.begin[e, job], grid.sizes[e, job]
+    for i in range(count):
+        grid.ids[e, i] = grid.held[e, begin + i]
+    nodes.release(_store(e, grid), grid.ids[e, :count], grid.requests.memory[of_all], grid.bandwidth[of_all])
+    if grid.shown == NORMAL:
+        progress.end(grid.seen_cores[e], grid.ids[e, 0])
+    present.ended = True
+
+
+@part_of_kernel
+def place(e: int, job: int, policy: int, machine: Machine, grid: Grid) -> bool:
+    """Puts a queued job, for which there are idle cores, on nodes; returns False if it does not fit."""
+    clock, present, store, wanted = machine.clock[0], grid.present[e], _store(e, grid), grid.requests
+    of_all = present.first + job
+    number, cores, gpus, memory = (
+        wanted.number[of_all],
+        wanted.cores[of_all],
+        wanted.gpus[of_all],
+        wanted.memory[of_all],
+    )
+    bandwidth, ids, count = grid.bandwidth[of_all], grid.ids[e], 0
     if policy != RANDOM:
         count = nodes.pick(store, policy, number, cores, gpus, memory, bandwidth, nodes.UNLIMITED, ids)
     elif nodes.total_room(store, cores, gpus, memory, nodes.UNLIMITED) >= number:
@@ -231,90 +241,86 @@ def place(e: int, job: int, policy: int, trace: Trace, state: State, grid: Grid)
         count = pick_at_random(store, random, number, cores, gpus, memory, nodes.UNLIMITED, ids)
     if not count:
         return False
-    now, own, begin = episode.now, job - episode.first, grid.numbers[e, HELD]
+    now, begin = clock.now, present.held
     nodes.allocate(store, ids[:count], memory, bandwidth)
-    grid.first[e, own], grid.sizes[e, own], grid.numbers[e, HELD] = begin, count, begin + count
+    grid.begin[e, job], grid.sizes[e, job], present.held = begin, count, begin + count
     slowest = math.inf
     for i in range(count):
         grid.held[e, begin + i] = ids[i]
         slowest = min(slowest, grid.speed[ids[i]])
-    state.start[e, own] = now
-    state.log[e, episode.events] = own
-    episode.events += 1
-    episode.idle -= trace.cores[job]
-    state.running[e] += 1
-    runtime = trace.jobs[job].runtime
-    if grid.settings[SHOWN] == NORMAL:
-        requested = trace.jobs[job].requested
-        progress.begin(grid.seen_cores[e], grid.seen_jobs[e], ids[:count], requested, grid.fixed[job], now)
-        grid.new[e, grid.numbers[e, NEW]] = ids[0]
-    grid.numbers[e, NEW] += 1
-    if grid.settings[MODEL]:
+    machine.starting_time[job] = now
+    machine.log[clock.events] = job
+    clock.events += 1
+    clock.queued -= 1
+    clock.idle -= machine.jobs.size[job]
+    if grid.shown == NORMAL:
+        requested = machine.jobs.requested[job]
+        progress.begin(grid.seen_cores[e], grid.seen_jobs[e], ids[:count], requested, grid.fixed[of_all], now)
+        grid.new[e, present.new] = ids[0]
+    present.new += 1
+    runtime = machine.jobs.runtime[job]
+    if grid.model:
         kept = 0
         for i in range(count):
             if grid.speed[ids[i]] < math.inf:
                 ids[kept] = ids[i]
                 kept += 1
-        speeds.begin(_sharing(e, grid), own, ids[:kept], runtime, 0.0, 1.0)
+        speeds.begin(_sharing(e, grid), job, ids[:kept], runtime, 0.0, 1.0)
     else:
-        _set_date(e, own, now + (runtime if grid.fixed[job] else runtime / slowest), trace, state, grid)
+        _set_date(e, job, now + (runtime if grid.fixed[of_all] else runtime / slowest), machine, grid)
     return True
 
 
 @part_of_kernel
-def _set_date(e: int, own: int, date: float, trace: Trace, state: State, grid: Grid) -> None:
+def _set_date(e: int, job: int, date: float, machine: Machine, grid: Grid) -> None:
     """Sets the end of a running job."""
-    jobs, numbers = grid.date.shape[1], grid.numbers[e]
-    job = state.episodes[e].first + own
-    agenda = Heap(grid.dates[e], grid.changes[e], grid.entries[e : e + 1])
-    limit = state.start[e, own] + trace.jobs[job].walltime
-    killed = reaches_walltime(date, limit, trace.jobs[job].delays)
-    grid.killed[e, own] = killed
-    if killed:
+    columns, ends, present, jobs = machine.jobs, machine.ends, grid.present[e], grid.date.shape[1]
+    limit = machine.starting_time[job] + columns.walltime[job]
+    machine.killed[job] = reaches_walltime(date, limit, columns.ends_in_delay[job])
+    if machine.killed[job]:
         date = limit
-    grid.date[e, own] = date
-    push(agenda, date, numbers[SEQUENCE] * jobs + own)
-    numbers[SEQUENCE] += 1
-    if grid.entries[e] >= numbers[LIMIT]:
-        entries = grid.entries[e]
-        grid.entries[e] = 0
+    grid.date[e, job] = date
+    push(ends, date, present.changes * jobs + job)
+    present.changes += 1
+    if ends.length[0] >= present.limit:
+        entries = ends.length[0]
+        ends.length[0] = 0
         for i in range(entries):
-            if grid.date[e, agenda.item[i] % jobs] == agenda.key[i]:
-                push(agenda, agenda.key[i], agenda.item[i])
-        numbers[LIMIT] = max(FEW, 2 * (grid.entries[e] + 1))
+            if grid.date[e, ends.item[i] % jobs] == ends.key[i]:
+                push(ends, ends.key[i], ends.item[i])
+        present.limit = max(FEW, 2 * (ends.length[0] + 1))
 
 
 @part_of_kernel
-def end_pass(e: int, trace: Trace, state: State, grid: Grid) -> None:
+def end_pass(e: int, machine: Machine, grid: Grid) -> None:
     """Updates the speeds of jobs, and what is observed of them, after the last decision of an instant."""
-    numbers, now = grid.numbers[e], state.episodes[e].now
-    if not numbers[NEW] and not numbers[ENDED]:
+    present, now = grid.present[e], machine.clock[0].now
+    if not present.new and not present.ended:
         return
-    if grid.settings[SHOWN] == NORMAL:
+    if grid.shown == NORMAL:
         progress.update_rates(
-            grid.seen_cores[e], grid.seen_jobs[e], grid.new[e, : numbers[NEW]], grid.unused[0], grid.sharing[2],
+            grid.seen_cores[e], grid.seen_jobs[e], grid.new[e, : present.new], grid.unused[0], grid.sharing[2],
             grid.seen_processors[e], _nodes(e, grid).free_bandwidth, now,
         )  # fmt: skip
-    numbers[NEW] = numbers[ENDED] = 0
-    if grid.settings[MODEL]:
+    present.new, present.ended = 0, False
+    if grid.model:
         sharing = _sharing(e, grid)
-        for i in range(speeds.settle(sharing, grid.settings[MODEL], grid.parameters, now)):
-            own, date = speeds.affected(sharing, i)
+        for i in range(speeds.settle(sharing, grid.model, grid.parameters, now)):
+            job, date = speeds.affected(sharing, i)
             if date == -math.inf:
-                numbers[STOPPED] = own + 1
+                present.stopped = job + 1
             elif not math.isnan(date):
-                _set_date(e, own, date, trace, state, grid)
+                _set_date(e, job, date, machine, grid)
 
 
 @part_of_kernel
-def draw_scores(e: int, trace: Trace, state: State, grid: Grid) -> int:
+def draw_scores(e: int, queued: int, trace: Trace, state: State, grid: Grid) -> int:
     """Draws a score for each queued job, in order of submission; returns their number."""
-    episode = state.episodes[e]
-    count = episode.tail - episode.head
-    for i in range(count):
-        grid.listed[e, i] = trace.ranked[0, state.queue[e, 0, episode.head + i]]
+    front = state.episodes[e].front
+    for i in range(queued):
+        grid.listed[e, i] = trace.ranked[0, state.queue[e, 0, front + i]]
         grid.scores[e, i] = uniform(grid.words[e])
-    return count
+    return queued
 
 
 @part_of_kernel
@@ -332,24 +338,7 @@ def computing_power(e: int, grid: Grid) -> float:
     """Returns the GFLOP/s of the busy cores."""
     _count_busy(e, grid)
     gflops, slowed = grid.processor[0], grid.processor[1]
-    return busy_speed(grid.busy[e], _nodes(e, grid).free_bandwidth, grid.rows[progress.LIMIT], gflops, slowed)
-
-
-@kernel
-def busy_speed(busy: Ints, free: Floats, limit: Floats, peak: Floats, slowed: Floats) -> float:
-    """Returns the sum of the speeds of busy cores.
-
-    Args:
-        busy: (P,) busy cores of each processor.
-        free: (P,) free bandwidth in GB/s.
-        limit: (P,) free bandwidth below which a processor is oversubscribed, GB/s.
-        peak: (P,) speed of a core.
-        slowed: (P,) speed of a core of an oversubscribed processor.
-    """
-    total = 0.0
-    for p in range(len(busy)):
-        total += busy[p] * (slowed[p] if free[p] < limit[p] else peak[p])
-    return total
+    return progress.busy_speed(grid.busy[e], _nodes(e, grid).free_bandwidth, grid.rows[progress.LIMIT], gflops, slowed)
 
 
 @part_of_kernel
@@ -359,24 +348,19 @@ def _count_busy(e: int, grid: Grid) -> None:
 
 
 @part_of_kernel
-def show(e: int, state: State, grid: Grid, seen: Numbers) -> None:
+def show(e: int, now: float, grid: Grid, seen: Numbers) -> None:
     """Writes what the observation shows of nodes, processors and cores."""
-    if grid.settings[SHOWN] == NOTHING:
+    if grid.shown == NOTHING:
         return
     count = len(grid.capacity)
-    write_shares(grid.amounts[e, :count], grid.capacity, seen[:count])
-    if grid.settings[SHOWN] == NORMAL:
+    for i in range(count):
+        # The free share, at least 0; 1 where the capacity is infinite.
+        share = grid.amounts[e, i] / grid.capacity[i] if grid.capacity[i] < math.inf else 1.0
+        seen[i] = share if share > 0.0 else 0.0
+    if grid.shown == NORMAL:
         _count_busy(e, grid)
         numbers = seen[count : count + 3 * len(grid.speed)]
         progress.write_cores(
             grid.seen_cores[e], grid.seen_jobs[e], grid.sharing[2], grid.seen_processors[e],
-            _nodes(e, grid).free_bandwidth, grid.busy[e], grid.states, state.episodes[e].now, numbers,
+            _nodes(e, grid).free_bandwidth, grid.busy[e], grid.states, now, numbers,
         )  # fmt: skip
-
-
-@kernel
-def write_shares(free: Floats, capacity: Floats, out: Numbers) -> None:
-    """Writes free amounts as shares of capacities, at least 0; 1 where the capacity is infinite."""
-    for i in range(len(free)):
-        share = free[i] / capacity[i] if capacity[i] < math.inf else 1.0
-        out[i] = share if share > 0.0 else 0.0

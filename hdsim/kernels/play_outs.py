@@ -125,7 +125,7 @@ def make_space(jobs: Scenario, situation: Situation) -> Space:
     """Returns space for play-outs of the jobs of a scenario, of which starts and finishes take the results."""
     n = len(jobs.size)
     columns = JobColumns(jobs.submission, jobs.runtime, jobs.requested, np.empty(0), np.empty(0, np.bool_), jobs.size)
-    rules = Rules(situation.backfill, situation.commit, situation.batch, True, 0)
+    rules = Rules(situation.backfill, situation.commit, situation.batch, True, 0, 0)
     clock, line = np.zeros(1, CLOCK), np.zeros(1, LINE)
     expected = n if situation.backfill != Backfilling.NONE else 0
     machine = Machine(

@@ -220,8 +220,8 @@ def forward(profile: Profile, now: float) -> None:
 
 
 @lean_kernel
-def reserve(profile: Profile, cores: float, duration: float) -> float:
-    """Reserves cores for some seconds and returns their earliest start in seconds, infinite if there is none."""
+def reserve(profile: Profile, cores: float, duration: float, latest: float) -> float:
+    """Reserves cores for some seconds and returns their earliest start in seconds, infinite if it is after `latest`."""
     times, free, count = profile.times, profile.free, profile.length[0]
     if free[count - 1] < cores:
         return math.inf
@@ -229,6 +229,8 @@ def reserve(profile: Profile, cores: float, duration: float) -> float:
     while True:
         while free[i] < cores:
             i += 1
+        if times[i] > latest:
+            return math.inf
         end = later(times[i] + duration, times[i])
         j = i + 1
         while j < count and times[j] < end and free[j] >= cores:
@@ -636,14 +638,23 @@ def fill_exactly(
 
 
 @kernel
-def reserve_all(profile: Profile, cores: Floats, durations: Floats, starts: Floats) -> None:
-    """Reserves cores for jobs in order; see `reserve`.
+def reserve_all(profile: Profile, cores: Floats, durations: Floats, latest: float, depth: int, starts: Floats) -> int:
+    """Reserves cores for jobs in order, until a number of them have later starts; see `reserve`.
 
     Args:
         profile: The profile.
         cores: (Q,) cores of each job.
         durations: (Q,) their durations in seconds.
+        latest: Time in seconds after which no start is reserved.
+        depth: Most starts after the begin of the profile.
         starts: (Q,) takes their starts in seconds.
+
+    Returns:
+        Place of the first job that was not looked at, Q if there is none.
     """
     for i in range(len(starts)):
-        starts[i] = reserve(profile, cores[i], durations[i])
+        if not depth:
+            return i
+        starts[i] = reserve(profile, cores[i], durations[i], latest)
+        depth -= profile.times[0] < starts[i] < math.inf
+    return len(starts)

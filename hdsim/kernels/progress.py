@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -144,3 +144,20 @@ def write_cores(
                 out[core], out[count + core] = speed, 1.0
                 left = (jobs[END, first] - now) * jobs[RATE, first]
                 out[2 * count + core] = left if left > 0.0 else 0.0
+
+
+@kernel
+def busy_speed(busy: Ints, free: Floats, limit: Floats, peak: Floats, slowed: Floats) -> float:
+    """Returns the sum of the speeds of busy cores.
+
+    Args:
+        busy: (P,) busy cores of each processor.
+        free: (P,) free bandwidth in GB/s.
+        limit: (P,) free bandwidth below which a processor is oversubscribed, GB/s.
+        peak: (P,) speed of a core.
+        slowed: (P,) speed of a core of an oversubscribed processor.
+    """
+    total = 0.0
+    for p in range(len(busy)):
+        total += busy[p] * (slowed[p] if free[p] < limit[p] else peak[p])
+    return total

@@ -1,4 +1,4 @@
-"""Queued jobs in static orders, and the plan of conservative backfilling for them."""
+"""Queued jobs in static orders, and the plan of reservations for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RankedQueue(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Conservative backfilling: every job has a reservation.
+    """Reservations: of every job in the order of candidates (conservative backfilling), or of the first ones.
 
     Attributes:
         profile: Unreserved cores.
@@ -85,13 +85,15 @@ def renew_plan(machine: Machine, plans: Plan, overdue: bool) -> None:
         clock.planned = plans.starts.length[0] = 0
     else:
         forward(plans.profile, clock.now)
+    clock.tried = 0
 
 
 @part_of_kernel
 def next_planned(machine: Machine, queue: RankedQueue, plans: Plan) -> int:
-    """Returns the next job that starts now under conservative backfilling, -1 if there is none.
+    """Returns the next job that starts now beside the reservations, -1 if there is none.
 
-    Jobs are planned in order up to the last one that could start now.
+    Jobs are planned in order up to the last one that could start now. Behind as many as have reservations under the
+    rules, jobs start now or have none.
     """
     clock, jobs, profile, tree = machine.clock[0], machine.jobs, plans.profile, queue.tree
     now = clock.now
@@ -99,7 +101,8 @@ def next_planned(machine: Machine, queue: RankedQueue, plans: Plan) -> int:
         return queue.candidate[pop(plans.starts)]
     possible = -1
     while profile.free[0] > 0:
-        place = clock.planned
+        reserves = plans.starts.length[0] < machine.rules.depth
+        place = clock.planned if reserves else max(clock.planned, clock.tried)
         if possible < place or jobs.size[queue.candidate[possible]] > profile.free[0]:
             full = 1
             while full < profile.length[0] and profile.free[full] > 0:
@@ -108,11 +111,16 @@ def next_planned(machine: Machine, queue: RankedQueue, plans: Plan) -> int:
             possible = next_fitting(tree, place, now, profile.free[0], until, math.inf, 0.0, 0.0)
             if possible < 0:
                 break
-        place = next_fitting(tree, place, now, float(machine.rules.cores), math.inf, math.inf, 0.0, 0.0)
+        if reserves:
+            place = next_fitting(tree, place, now, float(machine.rules.cores), math.inf, math.inf, 0.0, 0.0)
+            clock.planned = place + 1
+        else:
+            place = possible
+            clock.tried = place + 1
         job = queue.candidate[place]
-        start = reserve(profile, float(jobs.size[job]), jobs.requested[job])
-        clock.planned = place + 1
+        start = reserve(profile, float(jobs.size[job]), jobs.requested[job], math.inf if reserves else now)
         if start <= now:
             return job
-        push(plans.starts, start, place)
+        if reserves:
+            push(plans.starts, start, place)
     return -1

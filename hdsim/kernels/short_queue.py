@@ -161,8 +161,13 @@ def next_short(machine: Machine, queue: ShortQueue, place: int) -> int:
     by_submission = in_submission_order(machine)
     tried, last = (queue.early, clock.queued) if by_submission else (queue.line, state.last)
     idle, now, shadow, longest, widest, extra = (
-        clock.idle, clock.now, clock.shadow, clock.longest, clock.widest, clock.extra,
-    )  # fmt: skip
+        clock.idle,
+        clock.now,
+        clock.shadow,
+        clock.longest,
+        clock.widest,
+        clock.extra,
+    )
     while place < last:
         job = tried[place]
         if may_start(jobs.size[job], jobs.requested[job], now, idle, shadow, longest, widest, extra):

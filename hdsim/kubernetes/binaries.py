@@ -25,7 +25,7 @@ _PROGRESS = 60.0
 
 
 @dataclass(frozen=True)
-class Program:
+class ControlPlaneProgram:
     """A program of a control plane.
 
     Attributes:
@@ -52,18 +52,18 @@ class Program:
         return path.is_file() and self.version.removeprefix("v") in _version_of(path)
 
 
-def _kubernetes(name: str, *, any_version: bool = False) -> Program:
+def _kubernetes(name: str, *, any_version: bool = False) -> ControlPlaneProgram:
     major, minor, _ = _KUBERNETES[1:].split(".")
     values = {"gitVersion": _KUBERNETES, "gitMajor": major, "gitMinor": minor}
     variables = tuple(f"k8s.io/component-base/version.{key}={value}" for key, value in values.items())
-    return Program(name, "k8s.io/kubernetes", _KUBERNETES, f"cmd/{name}", variables, any_version)
+    return ControlPlaneProgram(name, "k8s.io/kubernetes", _KUBERNETES, f"cmd/{name}", variables, any_version)
 
 
 #: In the order of the build. kwokctl looks at the API server with kubectl, and would download it.
 PROGRAMS = (
-    Program("etcd", "go.etcd.io/etcd/server/v3", "v3.6.8", "."),
-    Program("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok"),
-    Program("kwokctl", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwokctl"),
+    ControlPlaneProgram("etcd", "go.etcd.io/etcd/server/v3", "v3.6.8", "."),
+    ControlPlaneProgram("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok"),
+    ControlPlaneProgram("kwokctl", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwokctl"),
     *map(_kubernetes, ("kube-apiserver", "kube-scheduler", "kube-controller-manager")),
     _kubernetes("kubectl", any_version=True),
 )
@@ -83,10 +83,7 @@ def build_folder() -> Path:
 
 
 def find_programs(names: tuple[str, ...]) -> dict[str, Path]:
-    """Finds programs in `build_folder` or on PATH.
-
-    Args:
-        names: Their file names.
+    """Finds programs by their file names in `build_folder` or on PATH.
 
     Raises:
         ConfigError: Some are missing.
@@ -119,13 +116,10 @@ def _version_of(program: Path) -> str:
 
 
 def build(report: Callable[[str], None]) -> Path:
-    """Builds the programs that are missing in `build_folder` or have another version.
+    """Builds the programs that are missing in `build_folder` or have another version; reports each line of progress.
 
     Each program replaces its file when it is complete, so that an interrupted build continues with the next one.
     Go keeps the sources and compiled packages in its own caches.
-
-    Args:
-        report: Called with each line of progress.
 
     Returns:
         The folder.
@@ -185,7 +179,7 @@ def _progress(report: Callable[[str], None], begin: float) -> Iterator[None]:
         thread.join()
 
 
-def _build(program: Program, folder: Path) -> None:
+def _build(program: ControlPlaneProgram, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as place:
         go = _Go(program, Path(place))
         source = json.loads(go("mod", "download", "-json", f"{program.module}@{program.version}"))
@@ -198,7 +192,7 @@ def _build(program: Program, folder: Path) -> None:
         (go.folder / program.name).replace(folder / program.name)
 
 
-def _module_file(program: Program, source: Mapping[str, Any]) -> str:
+def _module_file(program: ControlPlaneProgram, source: Mapping[str, Any]) -> str:
     """Returns the go.mod of a module that builds a program of another one with that module's settings.
 
     Go ignores replace and godebug lines of dependencies. Modules that the source replaces by its staging folders are
@@ -214,14 +208,9 @@ def _module_file(program: Program, source: Mapping[str, Any]) -> str:
 
 
 class _Go:
-    """Runs ``go`` in a folder.
+    """Runs ``go`` in a working directory; the name of the program is for messages."""
 
-    Args:
-        program: Name of the program, for messages.
-        folder: The working directory.
-    """
-
-    def __init__(self, program: Program, folder: Path) -> None:
+    def __init__(self, program: ControlPlaneProgram, folder: Path) -> None:
         self.folder = folder
         self._program = program
         self._environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GO111MODULE": "on"}
@@ -229,9 +218,13 @@ class _Go:
     def __call__(self, *arguments: str) -> str:
         done = subprocess.run(
             ["go", *arguments],
-            cwd=self.folder, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
             check=False,
-        )  # fmt: skip
+        )
         if done.returncode == 0:
             return done.stdout
         # `go mod download -json` writes its error to the standard output.

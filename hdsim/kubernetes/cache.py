@@ -28,7 +28,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.1, 3.0
 _GONE = 410
 
 
-class View(Protocol):
+class ObjectView(Protocol):
     """The part of an object that is kept."""
 
     @property
@@ -44,7 +44,7 @@ class View(Protocol):
         """Resource version."""
 
 
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=ObjectView)
 #: Old and new view; None for an object that was not there before, or is not any more.
 Change = tuple[V | None, V | None]
 

@@ -20,11 +20,7 @@ _LOOK = 0.2
 def empty(connection: Connection, namespace: str, *, everything: bool = False, timeout: float = 300.0) -> int:
     """Deletes the Deployments, ReplicaSets and pods that hdsim has created, and waits until they are gone.
 
-    Args:
-        connection: The connection.
-        namespace: Their namespace.
-        everything: Deletes those of others in the namespace as well.
-        timeout: Seconds until they must be gone.
+    With `everything`, those of others in the namespace go as well. The time-out is in seconds.
 
     Returns:
         Number of pods.

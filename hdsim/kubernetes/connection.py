@@ -187,10 +187,6 @@ class Connection:
     def require_namespace(self, name: str, where: str) -> None:
         """Checks that a namespace exists, if the credentials permit to read it.
 
-        Args:
-            name: The namespace.
-            where: Configuration key or option of the namespace, for the error message.
-
         Raises:
             ConfigError: It does not exist.
         """

@@ -23,6 +23,7 @@ import yaml
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.binaries import find_programs, kubernetes_version
 from hdsim.kubernetes.kubeconfig import add_cluster, remove_cluster
+from hdsim.util.inputs import read_yaml
 
 if TYPE_CHECKING:
     import psutil
@@ -63,14 +64,7 @@ _PATCHES = [
 
 @dataclass(frozen=True)
 class Component:
-    """A part of a control plane.
-
-    Attributes:
-        name: Name, such as ``kube-apiserver``.
-        pid: Process id, None if it does not run.
-        ports: TCP ports on the loopback interface.
-        log: File of its messages.
-    """
+    """A part of a control plane, such as kube-apiserver; `pid` is None if it does not run."""
 
     name: str
     pid: int | None
@@ -231,15 +225,8 @@ class ControlPlane:
         path = self.folder / "kwok.yaml"
         if not path.exists():
             return []
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        try:
-            documents = list(yaml.load_all(path.read_text(), Loader=loader))
-        except yaml.YAMLError as error:
-            told = " ".join(str(error).split())
-            raise ConfigError(
-                f"expected YAML as kwokctl writes it, got {told}; hdsim kwok down --name {self.name} deletes it",
-                where=str(path),
-            ) from None
+        what = f"YAML as kwokctl writes it (hdsim kwok down --name {self.name} deletes the file)"
+        documents = read_yaml(path, ConfigError, what, several=True)
         return next((document.get("components") or [] for document in documents if document), [])
 
     def _processes(self) -> list[psutil.Process]:
@@ -312,9 +299,14 @@ class ControlPlane:
                 wait = min(wait, _PATIENCE)
             try:
                 self._kwokctl(
-                    "create", "cluster", "--config", str(self._config), "--kubeconfig=", f"--wait={wait:g}s",
+                    "create",
+                    "cluster",
+                    "--config",
+                    str(self._config),
+                    "--kubeconfig=",
+                    f"--wait={wait:g}s",
                     timeout=wait + 5,
-                )  # fmt: skip
+                )
                 return
             except BackendError:
                 now = time.monotonic()
@@ -337,9 +329,13 @@ class ControlPlane:
             done = subprocess.run(
                 command,
                 env={**environment, "KWOK_WORKDIR": str(self._workdir)},
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, umask=0o077,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                umask=0o077,
                 check=False,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             raise BackendError(self._failure(f"kwokctl has not ended within {timeout:g} s")) from None
         errors = [line for line in map(_message, done.stderr.splitlines()) if line]

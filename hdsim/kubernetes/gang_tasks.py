@@ -28,14 +28,7 @@ _VERBS = ("list", "watch", "create", "delete")
 
 @dataclass(frozen=True)
 class _JobView:
-    """A Job.
-
-    Attributes:
-        key: Its name.
-        uid: Unique id.
-        version: Resource version.
-        ended: Its end in words, empty while it runs.
-    """
+    """A Job; `ended` is its end in words, empty while it runs."""
 
     key: str
     uid: str
@@ -53,7 +46,7 @@ class _JobView:
         return cls(metadata["name"], metadata["uid"], metadata["resourceVersion"], ended)
 
 
-class Jobs(Launcher):
+class KubernetesJobs(Launcher):
     """Each task is a Job with one pod whose CPU request and limit are its shares.
 
     A Job's pod cannot be resized everywhere, so new shares end the Job and create another one.

@@ -20,14 +20,7 @@ _LONGEST = 40
 
 
 class JobPods:
-    """Manifests of the pods of jobs.
-
-    Args:
-        jobs: The jobs.
-        requests: Their requests, for a store without core ids.
-        namespace: Namespace of the pods.
-        scheduler: Name of the scheduler that is to bind them.
-    """
+    """Manifests of the pods of jobs, with requests for a store without core ids."""
 
     def __init__(self, jobs: Workload, requests: Requests, *, namespace: str, scheduler: str) -> None:
         self._jobs, self._requests, self._namespace, self._scheduler = jobs, requests, namespace, scheduler
@@ -38,12 +31,7 @@ class JobPods:
         self._names = [f"job-{name}" for name in names]
 
     def manifests(self, job: int, annotations: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """Returns the manifests of the pods of a job.
-
-        Args:
-            job: Job index.
-            annotations: Annotations besides those of a job.
-        """
+        """Returns the manifests of the pods of a job, with annotations besides those of a job."""
         chunk, name, priority = self._requests.chunk(job), self._names[job], int(self._jobs.priority[job])
         assert chunk.cpu is not None
         requests = Amounts(

@@ -29,9 +29,7 @@ def add_cluster(path: Path, source: Path | None) -> None:
     Entries of the same name are replaced. The context notes which ones were current before. A new file can be read by
     its owner only.
 
-    Args:
-        path: The file that is changed.
-        source: The file with the entries; None checks only that `path` can be changed.
+    Without a source, it only checks that the file can be changed.
 
     Raises:
         ConfigError: It is no kubeconfig file, or it cannot be written.
@@ -58,13 +56,9 @@ def add_cluster(path: Path, source: Path | None) -> None:
 
 
 def remove_cluster(path: Path, name: str) -> None:
-    """Removes the entries of a name; a file without further ones is deleted, a missing file is left so.
+    """Removes the cluster, context and user of a name; a file without others is deleted, a missing file is left so.
 
     If its context is the current one, that becomes the latest that was current before and is still there.
-
-    Args:
-        path: The file.
-        name: Name of the cluster, of its context and of its user.
 
     Raises:
         ConfigError: It is no kubeconfig file.

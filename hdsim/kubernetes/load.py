@@ -31,14 +31,7 @@ _LOOK = 0.2
 
 
 class Creation(NamedTuple):
-    """An object to create.
-
-    Attributes:
-        due: Seconds since the begin.
-        path: Path of the collection.
-        body: The object.
-        pods: Pods that come of it.
-    """
+    """An object to create, `due` seconds after the begin, in the collection `path`; `pods` come of it."""
 
     due: float
     path: str
@@ -72,14 +65,10 @@ class LoadGenerator:
 
     A creation that fails for a reason that may pass is repeated until the time-out of the connection is over.
 
+    `scheduler` names the one that is to bind the pods; `in_flight` creations are made at the same time.
+
     Attributes:
         counts: Results so far.
-
-    Args:
-        connection: The connection.
-        namespace: Namespace of the objects.
-        scheduler: Name of the scheduler that is to bind the pods.
-        in_flight: Creations at the same time.
     """
 
     def __init__(self, connection: Connection, namespace: str, scheduler: str, *, in_flight: int) -> None:
@@ -92,22 +81,23 @@ class LoadGenerator:
     def deployments(
         self, made: Iterable[Deployment], prefix: str, *, bare: bool, duration: float | None = None
     ) -> Iterator[Creation]:
-        """Yields the creations of random deployments.
+        """Yields the creations of random deployments, whose names begin with a prefix.
 
-        Args:
-            made: The deployments.
-            prefix: Begin of their names.
-            bare: Create their pods, where no controller manager does so.
-            duration: Run time of the pods in seconds; None: until they are deleted.
+        Bare pods are created where no controller manager does so. Pods run for a duration in seconds, or until they are
+        deleted.
         """
         notes = {} if duration is None else {DURATION: f"{duration:.6f}s"}
         for number, deployment in enumerate(made):
             name, (cpu, memory, gpus) = f"{prefix}-{deployment.epoch}-{number}", deployment.requests
             labels = {**MANAGED, "app.kubernetes.io/name": name}
             pod = pod_manifest(
-                name, Amounts(cpu, memory, 1, gpus), namespace=self._namespace, scheduler=self._scheduler,
-                labels=labels, annotations=notes,
-            )  # fmt: skip
+                name,
+                Amounts(cpu, memory, 1, gpus),
+                namespace=self._namespace,
+                scheduler=self._scheduler,
+                labels=labels,
+                annotations=notes,
+            )
             if bare:
                 for replica in range(deployment.replicas):
                     metadata = {**pod["metadata"], "name": f"{name}-{replica}"}
@@ -131,13 +121,7 @@ class LoadGenerator:
             yield Creation(deployment.time, path, body, deployment.replicas)
 
     def jobs(self, jobs: Workload, pods: JobPods, time_scale: float) -> Iterator[Creation]:
-        """Yields the creations of the pods of jobs.
-
-        Args:
-            jobs: The jobs.
-            pods: Their pods.
-            time_scale: Seconds of the trace in a second of the wall clock.
-        """
+        """Yields the creations of the pods of jobs, `time_scale` seconds of the trace in a second of the wall clock."""
         for body in pods.priority_classes():
             yield Creation(0.0, "/apis/scheduling.k8s.io/v1/priorityclasses", body, 0)
         due, runtime = (jobs.submission_time / time_scale).tolist(), (jobs.runtime / time_scale).tolist()
@@ -146,11 +130,7 @@ class LoadGenerator:
                 yield Creation(due[job], self._pods, manifest, 1)
 
     def create(self, creations: Iterable[Creation], progress: Callable[[int], object] = lambda _: None) -> None:
-        """Creates objects, each at its due time.
-
-        Args:
-            creations: The objects in order of their due times.
-            progress: Takes the number of pods of each creation.
+        """Creates objects in order of their due times, each at its own; `progress` takes the number of pods of each.
 
         Raises:
             ConfigError: Another load has made objects of these names.
@@ -209,12 +189,7 @@ class LoadGenerator:
             pause = min(2 * pause, _LAST_PAUSE)
 
     def wait_bound(self, pods: int, patience: float) -> None:
-        """Waits until pods of hdsim have a node.
-
-        Args:
-            pods: Their number.
-            patience: Seconds without a further pod with a node after which the others are given up.
-        """
+        """Waits until a number of pods of hdsim have a node, or none has got one for `patience` seconds."""
         if self._cache is None:
             self._cache = Cache(self._connection, self._pods, _Pod.of, lambda _: None)
             self._connection.call(self._cache.start())

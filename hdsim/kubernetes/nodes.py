@@ -42,9 +42,6 @@ def node_manifests(platform: Platform) -> list[dict[str, Any]]:
     """Returns a Node of Kwok for each node of a platform.
 
     Memory and ephemeral storage without limit become 1Ei. A node's speed is that of its slowest CPU.
-
-    Args:
-        platform: The platform, of any kind.
     """
     platform = platform.of_kind(QUANTITIES)
     speeds = np.minimum.reduceat(np.where(platform.is_gpu, np.inf, platform.gflops), platform.node_first_processor[:-1])
@@ -76,14 +73,7 @@ def amounts_of(platform: Platform) -> list[Amounts]:
 def node_manifest(
     name: str, amounts: Amounts, labels: Mapping[str, str], taints: Iterable[Taint] = ()
 ) -> dict[str, Any]:
-    """Returns a Node of Kwok.
-
-    Args:
-        name: Its name.
-        amounts: Its allocatable amounts; unlimited ones become 1Ei.
-        labels: Labels besides its name and :data:`MANAGED`.
-        taints: Taints.
-    """
+    """Returns a Node of Kwok with its name and :data:`MANAGED` besides the labels; unlimited amounts become 1Ei."""
     quantities = {
         "cpu": f"{round(amounts.cpu * 1000)}m",
         "memory": str(round(min(amounts.memory, UNLIMITED))),
@@ -108,13 +98,6 @@ def type_manifests(
 ) -> list[dict[str, Any]]:
     """Returns equal Nodes of Kwok, ``NAME-0`` and so on.
 
-    Args:
-        name: Name of the node type.
-        number: Number of nodes.
-        amounts: Allocatable amounts of each.
-        labels: Labels besides the usual ones.
-        taints: Taints.
-
     Raises:
         ConfigError: The name is not a DNS label.
     """
@@ -137,10 +120,7 @@ def platform_of(nodes: Iterable[NodeView], name: str = "kubernetes", source: str
     of a node, such as ``node.kubernetes.io/not-ready``, are no part of the platform. Nodes without the label
     ``hdsim.io/gflops`` have the mean speed of those with it, or 1 GFLOP/s.
 
-    Args:
-        nodes: The nodes.
-        name: Name of the platform and of its cluster.
-        source: Origin, for error messages.
+    The name is that of the platform and of its cluster; the source is for error messages.
 
     Raises:
         PlatformError: There are none, or their names are not distinct.
@@ -186,13 +166,9 @@ def has_room(node: NodeView) -> bool:
 
 
 def with_nodes(platform: Platform, nodes: Sequence[NodeView]) -> Platform:
-    """Returns a platform with nodes of a cluster as its last ones.
+    """Returns a platform of kind quantities with nodes of a cluster, of other names, as its last ones.
 
     Those without the label ``hdsim.io/gflops`` have the platform's mean speed.
-
-    Args:
-        platform: A platform of kind quantities.
-        nodes: The nodes, of other names than those of the platform.
     """
     if not nodes:
         return platform
@@ -290,11 +266,7 @@ def read_manifests(path: Path) -> list[NodeView]:
 
 
 def require_fake(connection: Connection, done: str) -> None:
-    """Checks that all nodes of a cluster are Kwok's.
-
-    Args:
-        connection: The connection.
-        done: The verb that is about to be carried out.
+    """Checks that all nodes of a cluster are Kwok's, before the verb `done` is carried out.
 
     Raises:
         ConfigError: A node has a real kubelet.
@@ -315,12 +287,7 @@ def _annotations(node: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def create_nodes(connection: Connection, manifests: Sequence[Mapping[str, Any]], timeout: float) -> None:
-    """Creates nodes, and waits until all of them are Ready and take pods.
-
-    Args:
-        connection: The connection.
-        manifests: The nodes.
-        timeout: Seconds until they must be ready.
+    """Creates nodes, and waits at most a time-out in seconds until all of them are Ready and take pods.
 
     Raises:
         ConfigError: There are nodes of these names.

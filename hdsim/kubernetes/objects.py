@@ -58,8 +58,6 @@ class PodView:
         key: ``NAMESPACE/NAME``.
         uid: Unique id; a pod of the same name that is created anew has another one.
         version: Resource version.
-        namespace: Namespace.
-        name: Name.
         node: Name of the node it is bound to, empty for none.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``.
         scheduler: Name of the scheduler that is to bind it.
@@ -73,8 +71,6 @@ class PodView:
         created: Creation, seconds since 1970.
         deleted: The pod is being deleted.
         gated: The pod may not be scheduled yet.
-        annotations: Annotations.
-        labels: Labels.
         repels: Terms of its required anti-affinity, which keeps other pods away while it is there.
     """
 
@@ -175,12 +171,9 @@ class NodeView:
 
     Attributes:
         key: Its name.
-        uid: Unique id.
         version: Resource version.
-        name: Name.
         allocatable: Amounts that pods can have, 0 of what the node does not list. 1Ei and more of memory or storage is
             unlimited.
-        labels: Labels.
         taints: Taints; a cordoned node has that of kube-scheduler, whether the API server lists it or not.
         unschedulable: The node is cordoned (``kubectl cordon``).
         ready: The condition Ready is true.
@@ -251,16 +244,8 @@ def pod_manifest(
 ) -> dict[str, Any]:
     """Makes a Pod that requests amounts; its number of pods is ignored.
 
-    Args:
-        name: Name.
-        requests: Amounts.
-        namespace: Namespace.
-        scheduler: Name of the scheduler that is to bind it.
-        constraints: Nodes it may be on.
-        labels: Labels.
-        annotations: Annotations.
-        gang: Name and number of pods of its gang.
-        priority_class: Name of its PriorityClass.
+    `scheduler` names the one that is to bind it, `constraints` are the nodes it may be on, `gang` has the name and the
+    number of pods of its gang.
     """
     cpu, memory, _, gpus, storage = requests
     amounts = {"cpu": f"{round(cpu * 1000)}m", "memory": str(math.ceil(memory))}

@@ -17,8 +17,7 @@ class Permission(NamedTuple):
 
     Attributes:
         call: Verb, group and resource.
-        namespace: Namespace; empty for all.
-        name: Name of the object; empty for any.
+        namespace, name: Empty for all namespaces, and for any object.
     """
 
     call: Call

@@ -22,9 +22,6 @@ class PodGroupView:
     """A PodGroup.
 
     Attributes:
-        key: Namespace and name.
-        uid: Unique id.
-        version: Resource version.
         gang: Namespace and name of its gang.
         min_member: Number of pods that have to start together, None if it is no positive integer.
     """

@@ -29,14 +29,11 @@ class Recorder:
     Pods of other schedulers, and those that had a node before the recording, are recorded as such: they only take
     amounts of nodes. The nodes are those at the begin; pods on nodes that come later are left out.
 
+    The output is a file that is opened for bytes.
+
     Attributes:
         bindings: Number of recorded bindings of the scheduler.
         left_out: Pods on unknown nodes.
-
-    Args:
-        connection: The connection.
-        scheduler: Name of the scheduler.
-        output: File of the recording, opened for bytes.
     """
 
     def __init__(self, connection: Connection, scheduler: str, output: IO[bytes]) -> None:
@@ -60,12 +57,7 @@ class Recorder:
         return self._cache.relists
 
     def run(self, stop: Sequence[int], *, bindings: int | None = None, idle: float | None = None) -> None:
-        """Records until an end is reached.
-
-        Args:
-            stop: Received signals; the first one ends the recording.
-            bindings: Number of bindings after which it ends.
-            idle: Seconds without a binding after which it ends.
+        """Records until a signal comes, there are as many bindings, or none has come for `idle` seconds.
 
         Raises:
             BackendError: The watch is lost.

@@ -33,14 +33,11 @@ _STEP = 1e-6
 
 
 class FreeAmounts:
-    """Free amounts of nodes.
+    """Free amounts of nodes, at first what is allocatable.
 
     Attributes:
         names: Names of the nodes.
         free: (N, 5) free amounts in the order of `Amounts`.
-
-    Args:
-        allocatable: Amounts of each node by its name.
     """
 
     def __init__(self, allocatable: Mapping[str, Amounts]) -> None:
@@ -63,15 +60,11 @@ class FreeAmounts:
 
 
 @dataclass
-class Binding:
-    """A pod and its node.
+class RecordedBinding:
+    """A pod (``NAMESPACE/NAME``) and its node.
 
     Attributes:
-        pod: ``NAMESPACE/NAME``.
-        node: Name of the node.
-        requests: Requested amounts.
         constraints: Nodes that the pod may be on.
-        priority: Priority.
         decided: The binding is one of the recorded scheduler; other pods only take amounts of nodes.
         begin: Begin in seconds of the recording.
         duration: Run time of the pod's annotation in seconds, None without one.
@@ -91,17 +84,11 @@ class Binding:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording.
-
-    Attributes:
-        path: The file.
-        nodes: Allocatable amounts of each node by its name.
-        bindings: The bindings in their order.
-    """
+    """A recording: allocatable amounts of nodes by name, and bindings in their order."""
 
     path: Path
     nodes: dict[str, Amounts]
-    bindings: list[Binding]
+    bindings: list[RecordedBinding]
 
     @classmethod
     def read(cls, path: Path) -> Recording:
@@ -112,8 +99,8 @@ class Recording:
         """
         with path.open("rb") as file:
             nodes: dict[str, Amounts] = {}
-            bindings: list[Binding] = []
-            bound: dict[str, Binding] = {}
+            bindings: list[RecordedBinding] = []
+            bound: dict[str, RecordedBinding] = {}
             time = -_STEP
             for number, line in enumerate(file, 1):
                 try:
@@ -209,8 +196,8 @@ def _amounts(document: Mapping[str, float | None]) -> Amounts:
     return Amounts(**{key: np.inf if value is None else float(value) for key, value in document.items()})
 
 
-def _binding(entry: Mapping[str, Any], time: float) -> Binding:
-    return Binding(
+def _binding(entry: Mapping[str, Any], time: float) -> RecordedBinding:
+    return RecordedBinding(
         entry["pod"],
         entry["node"],
         _amounts(entry["requests"]),

@@ -22,12 +22,7 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 @dataclass(frozen=True, slots=True)
 class WatchedPod:
-    """A pod, and the reason why it has no node.
-
-    Attributes:
-        pod: The pod.
-        reason: Message of its condition PodScheduled, empty without one.
-    """
+    """A pod, and the message of its condition PodScheduled, why it has no node; empty without one."""
 
     pod: PodView
     reason: str
@@ -85,11 +80,9 @@ class NodeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A cluster at one time.
+    """A cluster at a time in seconds since 1970.
 
     Attributes:
-        time: Seconds since 1970.
-        nodes: Its nodes.
         pods: Its pods: those without a node first, then the youngest ones.
         states: Number of pods in each state.
     """
@@ -107,13 +100,7 @@ class Snapshot:
 
 
 class Top:
-    """Watches the nodes and pods of a cluster.
-
-    Args:
-        connection: The connection.
-        namespace: Shows the pods of one namespace only; None: of all.
-        order: One of :data:`ORDERS`.
-    """
+    """Watches the nodes, in one of :data:`ORDERS`, and the pods of a cluster or of one namespace."""
 
     def __init__(self, connection: Connection, namespace: str | None, order: str) -> None:
         self._connection, self._namespace, self._order = connection, namespace, order
@@ -126,8 +113,7 @@ class Top:
     def snapshot(self, reasons: int) -> Snapshot:
         """Returns the present state.
 
-        Args:
-            reasons: Pods without a node whose latest FailedScheduling event is read if they have no condition.
+        Of pods without a node and a condition, the latest FailedScheduling event of the first `reasons` is read.
 
         Raises:
             BackendError: A watch is lost.

@@ -264,7 +264,7 @@ class LearningAgent(Agent):
                 if author == own:
                     self._restore(name, kept)
                 else:
-                    self.policy_network().load_state_dict(_with_tensors(kept))
+                    self.policy_network().load_state_dict(with_tensors(kept))
 
     def policy_network(self) -> torch.nn.Module:
         """The network that scores the actions; for agents that name others in `starts_from`."""
@@ -377,7 +377,7 @@ class LearningAgent(Agent):
 
         current = getattr(self, name)
         if isinstance(current, torch.nn.Module | torch.optim.Optimizer):
-            current.load_state_dict(_with_tensors(kept))
+            current.load_state_dict(with_tensors(kept))
         elif isinstance(current, np.random.Generator):
             current.bit_generator.state = kept
         elif hasattr(current, "load_state_dict"):
@@ -454,12 +454,12 @@ def _state_of(value: Any) -> Any:
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 
-def _with_tensors(kept: Any) -> Any:
+def with_tensors(kept: Any) -> Any:
     """Converts the arrays of a tree to tensors."""
     import torch
 
     if isinstance(kept, Mapping):
-        return {key: _with_tensors(value) for key, value in kept.items()}
+        return {key: with_tensors(value) for key, value in kept.items()}
     if isinstance(kept, list):
-        return [_with_tensors(value) for value in kept]
+        return [with_tensors(value) for value in kept]
     return torch.from_numpy(kept) if isinstance(kept, np.ndarray) else kept

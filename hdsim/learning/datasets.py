@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError, install_hint
 from hdsim.learning.training.demonstrations import Demonstrations
 from hdsim.learning.training.evaluation import Evaluation
+from hdsim.simulation.simulation import simulate
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def record(
     environment = gymnasium.make(ENV_ID, **settings)
     played: Any = environment.unwrapped
     models = {key: settings[key] for key in _MODELS if key in settings} | {"seed": seed}
-    evaluation = Evaluation(played.platform, "mean_bounded_slowdown", models)
+    evaluation = Evaluation("mean_bounded_slowdown", partial(simulate, played.platform, **models))
     teacher = Demonstrations([played], evaluation, teacher=policy, recording=recording, where="policy")
     try:
         return minari.create_dataset_from_buffers(

@@ -32,7 +32,7 @@ class Transfer:
 
     __slots__ = ("begin", "bound", "date", "key", "plan", "shared")
 
-    def __init__(self, key: Hashable, begin: float, plan: Plan, bound: float = math.inf) -> None:
+    def __init__(self, key: Hashable, begin: float, plan: StreamPlan, bound: float = math.inf) -> None:
         self.key = key
         self.begin = begin
         self.plan = plan
@@ -41,7 +41,7 @@ class Transfer:
         self.date = math.nan
 
 
-class Plan:
+class StreamPlan:
     """Streams that start together, and their progress on otherwise idle links.
 
     Args:

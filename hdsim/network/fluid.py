@@ -16,7 +16,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.network import LinkLoad, Messages
-from hdsim.network.flows import Plan, Transfer
+from hdsim.network.flows import StreamPlan, Transfer
 from hdsim.network.maxmin import MaxMin, Uses
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ SHARING = ("equal", "latency", "rounds")
 Message = tuple[int, int, float]
 
 
-class Phase:
+class FluidPhase:
     """Prepared messages that start together; see :meth:`Fluid.phase`."""
 
-    def __init__(self, exchange: Callable[[], Plan], task: Callable[[], Plan]) -> None:
+    def __init__(self, exchange: Callable[[], StreamPlan], task: Callable[[], StreamPlan]) -> None:
         self._make_exchange = exchange
         self._make_task = task
 
     @cached_property
-    def exchange(self) -> Plan:
+    def exchange(self) -> StreamPlan:
         """The messages as individual streams."""
         return self._make_exchange()
 
     @cached_property
-    def task(self) -> Plan:
+    def task(self) -> StreamPlan:
         """The messages as one parallel task."""
         return self._make_task()
 
@@ -101,7 +101,7 @@ class Fluid:
         self._sharing: dict[int, Transfer] = {}
         self._changed = False
         # Per link: the last plan that claimed it, and the number of transfers that share it.
-        self._holders: list[Plan | None] = [None] * len(halves)
+        self._holders: list[StreamPlan | None] = [None] * len(halves)
         self._crowd = [0] * len(halves)
         self._transfers: dict[Hashable, Transfer] = {}
         self._updated: dict[Transfer, None] = {}
@@ -127,7 +127,7 @@ class Fluid:
         latency += self._global_latency[here] + self._global_latency[there]
         return self._up[source] + self._global_up[here] + self._global_down[there] + self._down[target], latency
 
-    def phase(self, messages: Iterable[Message | Messages]) -> Phase:
+    def phase(self, messages: Iterable[Message | Messages]) -> FluidPhase:
         """Prepares messages, which can be started repeatedly and concurrently.
 
         Equal messages are merged, so that costs depend on pairs of nodes rather than on tasks.
@@ -149,7 +149,7 @@ class Fluid:
                 raise ValueError(f"expected 1 message or more, got {count} from {source} to {target}")
             message = (source, target, volume)
             counts[message] = counts.get(message, 0) + count
-        return Phase(partial(self._exchange, counts), partial(self._task, counts))
+        return FluidPhase(partial(self._exchange, counts), partial(self._task, counts))
 
     def start(self, key: Hashable, source: int, target: int, volume: float, now: float) -> None:
         """Starts a message of `volume` bytes from a node to a node.
@@ -159,7 +159,7 @@ class Fluid:
         """
         self.start_phase(key, ((source, target, volume),), now)
 
-    def start_phase(self, key: Hashable, messages: Phase | Iterable[Message | Messages], now: float) -> None:
+    def start_phase(self, key: Hashable, messages: FluidPhase | Iterable[Message | Messages], now: float) -> None:
         """Starts messages as one transfer, which ends with the last message.
 
         Args:
@@ -170,12 +170,12 @@ class Fluid:
         Raises:
             ValueError: The key is in use, or a message is not allowed.
         """
-        phase = messages if isinstance(messages, Phase) else self.phase(messages)
+        phase = messages if isinstance(messages, FluidPhase) else self.phase(messages)
         plan = phase.exchange
         self._start(Transfer(key, now, plan), plan.uncontended_time)
 
     def start_parallel(
-        self, key: Hashable, seconds: float, messages: Phase | Iterable[Message | Messages], now: float
+        self, key: Hashable, seconds: float, messages: FluidPhase | Iterable[Message | Messages], now: float
     ) -> None:
         """Starts a parallel task, whose computation and messages progress at one common rate.
 
@@ -190,7 +190,7 @@ class Fluid:
         """
         if not 0 <= seconds < math.inf:
             raise ValueError(f"expected a finite computation of 0 s or more, got {seconds}")
-        phase = messages if isinstance(messages, Phase) else self.phase(messages)
+        phase = messages if isinstance(messages, FluidPhase) else self.phase(messages)
         bound = 1.0 / seconds if seconds else math.inf
         self._start(Transfer(key, now, phase.task, bound), phase.parallel_time(seconds))
 
@@ -282,7 +282,7 @@ class Fluid:
         else:
             self._share(transfer, now)
 
-    def _claim(self, plan: Plan, now: float) -> bool:
+    def _claim(self, plan: StreamPlan, now: float) -> bool:
         """Claims the links of a plan; False if some are in use, whose transfers are then contended."""
         free = True
         crowd, holders = self._crowd, self._holders
@@ -329,7 +329,7 @@ class Fluid:
     def _idle_links(self) -> MaxMin:
         return self._private
 
-    def _exchange(self, messages: dict[Message, int]) -> Plan:
+    def _exchange(self, messages: dict[Message, int]) -> StreamPlan:
         latencies, uses = [], []
         for (source, target, _), count in messages.items():
             links, latency = self.path(source, target)
@@ -338,7 +338,7 @@ class Fluid:
             uses.append((links, (float(count),) * len(links), (share,) * len(links)))
         return self._plan([volume for _, _, volume in messages], latencies, uses)
 
-    def _task(self, messages: dict[Message, int]) -> Plan:
+    def _task(self, messages: dict[Message, int]) -> StreamPlan:
         amounts: dict[int, float] = {}
         largest: dict[int, float] = {}
         delay = 0.0
@@ -353,5 +353,5 @@ class Fluid:
         claims = usages if self._by_task else tuple(largest.values())
         return self._plan([1.0], [delay], [(tuple(amounts), usages, [1.0 / claim for claim in claims])])
 
-    def _plan(self, amounts: Sequence[float], latencies: Sequence[float], uses: Sequence[Uses]) -> Plan:
-        return Plan(self._shared.streams(amounts, latencies, uses), self._idle_links)
+    def _plan(self, amounts: Sequence[float], latencies: Sequence[float], uses: Sequence[Uses]) -> StreamPlan:
+        return StreamPlan(self._shared.streams(amounts, latencies, uses), self._idle_links)

@@ -37,12 +37,7 @@ def load_platform(path: str | Path, types: str | Path | None = None, kind: str |
 
 
 def validate_platform(path: str | Path, types: str | Path | None = None) -> list[PlatformError]:
-    """Returns all faults of a platform file and of its type libraries.
-
-    Args:
-        path: The file.
-        types: Folder of the type libraries, as for :func:`load_platform`.
-    """
+    """Returns all faults of a platform file and of its type libraries."""
     return _check(Path(path), None if types is None else Path(types))[2]
 
 

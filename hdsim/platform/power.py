@@ -76,21 +76,14 @@ class Usage:
 def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float64]:
     """Power of processors in multiples of the power of one computing core.
 
-    Args:
-        cores: (P,) cores of each processor.
-        busy: (P,) busy cores of each processor.
+    Both are (P,) numbers of cores.
     """
     share: NDArray[np.float64] = busy * PSTATES[COMPUTING].power + (cores - busy) * IDLE_POWER.take(busy > 0)
     return share
 
 
 def usage(platform: Platform, held: IntervalSets) -> Usage:
-    """Counts the cores of each allocation segment on each processor.
-
-    Args:
-        platform: The platform.
-        held: Core ids of each segment.
-    """
+    """Counts the cores of each allocation segment on each processor."""
     owner = platform.core_processor
     most = int((owner[held.last] - owner[held.first]).sum()) + len(held.first)
     segment, processor, cores = np.empty(most, np.int64), np.empty(most, np.int32), np.empty(most, np.int64)

@@ -77,8 +77,6 @@ class NodeType:
         cpu: CPU in cores, None for that of the processors.
         pods: Maximum number of pods, None for the default of the platform's kind.
         storage: Ephemeral storage in MB.
-        labels: Labels.
-        taints: Taints.
     """
 
     processors: list[tuple[str, int]]
@@ -97,10 +95,8 @@ class NodeGroup:
     Attributes:
         cluster: Index of the cluster.
         node_type: Name of the node type.
-        number: Number of nodes.
         names: Names of the nodes, empty for names after the cluster.
-        labels: Labels of the group and of its node type.
-        taints: Taints of the group and of its node type.
+        labels, taints: Those of the group and of its node type.
     """
 
     cluster: int
@@ -238,14 +234,10 @@ def _memory_type(checker: Checker, value: Any, path: str) -> None:
 
 @dataclass
 class PlatformSpec:
-    """A platform document without faults.
+    """A platform document without faults, and the document with the types in use inline.
 
     Attributes:
-        name: Name of the platform.
-        document: The document with the types in use inline.
-        processor_types: Processor types in use, in order of first use.
-        node_types: Node types in use, in order of first use.
-        cluster_names: Names of the clusters.
+        processor_types, node_types: Types in use, in order of first use.
         local_links: Link of each node, per cluster.
         global_link: Link of each cluster to the others.
         groups: Groups of equal nodes in file order.

@@ -9,13 +9,7 @@ NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE = EFFECTS = ("NoSchedule", "NoExecut
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint of a node.
-
-    Attributes:
-        key: Key of the taint.
-        value: Value, empty for none.
-        effect: One of :data:`EFFECTS`.
-    """
+    """A taint of a node; a value is empty for none, an effect is one of :data:`EFFECTS`."""
 
     key: str
     value: str

@@ -195,7 +195,7 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Table:
+class ChartTable:
     """A table that a page searches, sorts and shows by pages; static figures have none.
 
     Attributes:
@@ -210,18 +210,12 @@ class Table:
 
 
 Plot = Lines | Blocks | Heat
-Chart = Plot | Table
+Chart = Plot | ChartTable
 
 
 @dataclass(frozen=True)
-class View:
-    """One way to show a panel.
-
-    Attributes:
-        key: File name of the figure.
-        label: Name of the view in the panel.
-        chart: The chart.
-    """
+class PanelView:
+    """One way to show a panel: `key` is the file name of the figure, `label` the name of the view in the panel."""
 
     key: str
     label: str
@@ -232,16 +226,12 @@ class View:
 class Panel:
     """A titled part of a report with one or more views, the first of them shown first.
 
-    Attributes:
-        title: Heading.
-        note: A line or two on how to read it.
-        views: The views.
-        narrow: Half the page is wide enough.
+    A `note` is a line or two on how to read it; half the page is wide enough for a `narrow` one.
     """
 
     title: str
     note: str
-    views: tuple[View, ...]
+    views: tuple[PanelView, ...]
     narrow: bool = False
 
 

@@ -25,7 +25,7 @@ from hdsim.report.labels import Key
 from hdsim.report.labels import text as key_text
 from hdsim.report.pairing import (
     EVALUATION,
-    Entry,
+    PlacedRun,
     check_definitions,
     evaluated_entries,
     finished,
@@ -42,8 +42,13 @@ from hdsim.results.run_directory.reader import period_of, read, read_jobs
 
 #: Metrics compared when none are named.
 DEFAULT_METRICS = (
-    "makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules", *GANG_METRICS,
-)  # fmt: skip
+    "makespan",
+    "mean_waiting_time",
+    "mean_bounded_slowdown",
+    "utilization",
+    "energy_joules",
+    *GANG_METRICS,
+)
 #: The sample where configurations have no replications.
 JOBS = "jobs"
 
@@ -91,15 +96,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Window:
+class MetricWindow:
     """One metric of one run of a configuration that has several: of one seed, of one part of the trace.
 
     Attributes:
-        scenario: As in :class:`Row`, like the next four.
-        configuration: See there.
-        metric: See there.
-        unit: See there.
-        baseline: See there.
+        scenario, configuration, metric, unit, baseline: As in :class:`Row`.
         replication: Seed and part of the trace, as text.
         value: The metric.
         difference: To the baseline's run of the same replication, NaN without one.
@@ -135,8 +136,8 @@ class Comparison:
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
     sample: str
-    entries: tuple[Entry, ...]
-    windows: tuple[Window, ...] = ()
+    entries: tuple[PlacedRun, ...]
+    windows: tuple[MetricWindow, ...] = ()
     left_out: Mapping[Path, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     pairs: Mapping[str, Sequence[tuple[Path, Path]]] = field(default_factory=dict)
@@ -202,7 +203,7 @@ def compare(
         )
     names = _metric_names(entries, metrics)
     check_definitions(found, names)
-    groups: dict[tuple[Key, Key], list[Entry]] = {}
+    groups: dict[tuple[Key, Key], list[PlacedRun]] = {}
     scenarios = list(dict.fromkeys(entry.scenario for entry in entries))
     for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
         groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
@@ -210,7 +211,7 @@ def compare(
     by_job = single and all((run.path / "jobs.csv").is_file() for run in found)
     samples = _JobSamples() if by_job else _WindowSamples() if trained else _RunSamples()
     rows: list[Row] = []
-    windows: list[Window] = []
+    windows: list[MetricWindow] = []
     pairs: dict[str, list[tuple[Path, Path]]] = {}
     for (scenario, configuration), group in groups.items():
         if configuration != base:
@@ -235,12 +236,12 @@ def compare(
     )
 
 
-def _windows(row: Row, group: list[Entry], others: list[Entry]) -> Iterator[Window]:
+def _windows(row: Row, group: list[PlacedRun], others: list[PlacedRun]) -> Iterator[MetricWindow]:
     """The runs behind a row."""
     base = {entry.replication: entry.metrics[row.metric] for entry in others}
     for entry in group:
         value = entry.metrics[row.metric]
-        yield Window(
+        yield MetricWindow(
             row.scenario,
             row.configuration,
             row.metric,
@@ -254,7 +255,7 @@ def _windows(row: Row, group: list[Entry], others: list[Entry]) -> Iterator[Wind
 
 
 def _row(
-    name: str, group: list[Entry], others: list[Entry], samples: _RunSamples | _JobSamples, *, is_baseline: bool
+    name: str, group: list[PlacedRun], others: list[PlacedRun], samples: _RunSamples | _JobSamples, *, is_baseline: bool
 ) -> Row:
     mean = samples.mean(name, group)
     middle = samples.middle(name, group)
@@ -300,19 +301,19 @@ class _RunSamples:
     of = "runs"
     paired_by = "run"
 
-    def mean(self, name: str, group: list[Entry]) -> Interval:
+    def mean(self, name: str, group: list[PlacedRun]) -> Interval:
         return bootstrap(self._sample((entry, entry.metrics[name]) for entry in group))
 
-    def middle(self, name: str, group: list[Entry]) -> Interval:
+    def middle(self, name: str, group: list[PlacedRun]) -> Interval:
         return bootstrap(self._sample((entry, entry.metrics[name]) for entry in group), interquartile_mean)
 
-    def difference(self, name: str, group: list[Entry], others: list[Entry]) -> tuple[Interval, str]:
+    def difference(self, name: str, group: list[PlacedRun], others: list[PlacedRun]) -> tuple[Interval, str]:
         """Differences between runs of the same seed and part of the trace."""
         base = {entry.replication: entry.metrics[name] for entry in others}
         pairs = [(entry, entry.metrics[name] - base[entry.replication]) for entry in group if entry.replication in base]
         return bootstrap(self._sample(pairs)), self.paired_by
 
-    def _sample(self, values: Iterable[tuple[Entry, float]]) -> list[float]:
+    def _sample(self, values: Iterable[tuple[PlacedRun, float]]) -> list[float]:
         return [value for _, value in values]
 
 
@@ -322,7 +323,7 @@ class _WindowSamples(_RunSamples):
     of = "windows"
     paired_by = "window"
 
-    def _sample(self, values: Iterable[tuple[Entry, float]]) -> list[float]:
+    def _sample(self, values: Iterable[tuple[PlacedRun, float]]) -> list[float]:
         """The mean over trainings in each window."""
         windows: dict[str, list[float]] = {}
         for entry, value in values:
@@ -335,7 +336,7 @@ class _JobSamples:
 
     of = JOBS
 
-    def mean(self, name: str, group: list[Entry]) -> Interval:
+    def mean(self, name: str, group: list[PlacedRun]) -> Interval:
         (entry,) = group
         values = self._values(name, entry)
         if values is None:
@@ -343,10 +344,10 @@ class _JobSamples:
         interval = bootstrap(values[~np.isnan(values)])
         return Interval(entry.metrics[name], interval.low, interval.high, interval.count)
 
-    def middle(self, name: str, group: list[Entry]) -> Interval:
+    def middle(self, name: str, group: list[PlacedRun]) -> Interval:
         return NO_INTERVAL
 
-    def difference(self, name: str, group: list[Entry], others: list[Entry]) -> tuple[Interval, str]:
+    def difference(self, name: str, group: list[PlacedRun], others: list[PlacedRun]) -> tuple[Interval, str]:
         """Differences between the two runs' values of the same job; jobs that ended in one run only are left out."""
         (entry,), (base,) = group, others
         values, base_values = self._values(name, entry), self._values(name, base)
@@ -355,7 +356,7 @@ class _JobSamples:
         pairs = values - base_values
         return bootstrap(pairs[~np.isnan(pairs)]), "job"
 
-    def _values(self, name: str, entry: Entry) -> Floats | None:
+    def _values(self, name: str, entry: PlacedRun) -> Floats | None:
         """(J,) values of the jobs whose mean is the metric, None for other metrics."""
         jobs = jobs_of(entry.path)
         turnaround, execution = jobs["turnaround_time"], jobs["execution_time"]
@@ -376,7 +377,7 @@ class _JobSamples:
                 return bounded_slowdown(turnaround, execution)
         return None
 
-    def _same_jobs(self, a: Entry, b: Entry) -> bool:
+    def _same_jobs(self, a: PlacedRun, b: PlacedRun) -> bool:
         return all(
             np.array_equal(jobs_of(a.path)[name], jobs_of(b.path)[name]) for name in ("job_id", "submission_time")
         )
@@ -394,7 +395,9 @@ def jobs_of(path: Path) -> Mapping[str, NDArray[Any]]:
     return {name: column[counted] for name, column in jobs.items()}
 
 
-def _labelled(entries: list[Entry], base: Key, labels: Mapping[str, str | Path] | None) -> tuple[list[Entry], Key]:
+def _labelled(
+    entries: list[PlacedRun], base: Key, labels: Mapping[str, str | Path] | None
+) -> tuple[list[PlacedRun], Key]:
     """Returns the entries and the baseline with the labels of the user."""
     keys = renamed(entries, labels) if labels else {}
     changed = [replace(entry, configuration=keys.get(entry.configuration, entry.configuration)) for entry in entries]
@@ -407,7 +410,7 @@ def _own_metrics(names: Sequence[str]) -> list[str]:
     return [name for name in own if name.startswith("mean_") or f"mean_{name.partition('_')[2]}" not in own]
 
 
-def _metric_names(entries: list[Entry], asked: Sequence[str]) -> tuple[str, ...]:
+def _metric_names(entries: list[PlacedRun], asked: Sequence[str]) -> tuple[str, ...]:
     common = [name for name in entries[0].metrics if all(name in entry.metrics for entry in entries)]
     for name in asked:
         if name not in common:

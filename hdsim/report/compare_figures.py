@@ -11,7 +11,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -21,7 +20,7 @@ from hdsim.report.charts import WIDE
 from hdsim.report.colors import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, light
 from hdsim.report.compare import Comparison, Row
 from hdsim.report.compare_output import short_labels
-from hdsim.report.figures import save, write_chart
+from hdsim.report.figures import ShownFigure, save, write_chart
 from hdsim.report.gangs import progress
 from hdsim.report.page import scale, words
 from hdsim.report.pairing import joined
@@ -56,11 +55,7 @@ _BETTER, _WORSE = light(BLUE), light(ORANGE)
 
 
 def write_figure(comparison: Comparison, path: Path) -> None:
-    """Draws the means with their intervals, one panel per metric.
-
-    Args:
-        comparison: The comparison.
-        path: The file, ``.png``, ``.pdf`` or ``.svg``, as for the other figures.
+    """Draws the means with their intervals, one panel per metric, as ``.png``, ``.pdf`` or ``.svg``.
 
     Raises:
         OSError: It cannot be written.
@@ -86,10 +81,6 @@ def write_figure(comparison: Comparison, path: Path) -> None:
 
 def write_windows(comparison: Comparison, path: Path) -> bool:
     """Draws each run's difference to the baseline, and their mean with its interval, one panel per metric.
-
-    Args:
-        comparison: A comparison with windows.
-        path: The file.
 
     Returns:
         Whether a difference was drawn.
@@ -165,8 +156,7 @@ def scenarios_svg(comparison: Comparison) -> tuple[str, str]:
     with mpl.rc_context(_IN_PAGE):
         columns = min(len(comparison.metrics), 2)
         lines = -(-len(comparison.metrics) // columns)
-        figure = Figure(figsize=(4.6 * columns, 2.7 * lines + 0.3), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = ShownFigure((4.6 * columns, 2.7 * lines + 0.3))
         panels = figure.subplots(lines, columns, squeeze=False).ravel()
         for axes, metric in zip(panels, comparison.metrics, strict=False):
             rows = [row for row in comparison.rows if row.metric == metric]
@@ -195,10 +185,6 @@ def scenarios_svg(comparison: Comparison) -> tuple[str, str]:
 def write_progress(comparison: Comparison, path: Path) -> bool:
     """Draws the difference to the baseline after each superstep, for gangs: the mean over runs of a configuration.
 
-    Args:
-        comparison: A comparison of runs of gangs.
-        path: The file.
-
     Returns:
         Whether a difference was drawn.
 
@@ -219,11 +205,6 @@ def write_ranks(standings: Sequence[Standing], short: Mapping[str, str], path: P
 
     A bar joins configurations whose ranks differ by less than the critical difference.
 
-    Args:
-        standings: The rankings.
-        short: Labels by configuration.
-        path: The file.
-
     Raises:
         OSError: It cannot be written.
     """
@@ -232,12 +213,7 @@ def write_ranks(standings: Sequence[Standing], short: Mapping[str, str], path: P
 
 
 def ranks_svg(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
-    """Returns the same figure as an element of a page, in the colours of the page.
-
-    Args:
-        standings: The rankings.
-        short: Labels by configuration.
-    """
+    """Returns the same figure as an element of a page, in the colours of the page."""
     with mpl.rc_context(_IN_PAGE):
         return _svg(_ranks(standings, short))
 
@@ -257,8 +233,7 @@ def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> Figure:
     metrics = by_metric(standings)
     count = max(map(len, metrics.values()))
     heights = 1.3 + 0.11 * count
-    figure = Figure(figsize=(10, heights * len(metrics) + 0.3), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = ShownFigure((10, heights * len(metrics) + 0.3))
     grid = figure.subplots(len(metrics), 2, squeeze=False, width_ratios=(3, 2))
     for (left, right), (metric, found) in zip(grid, metrics.items(), strict=True):
         _draw_ranks(left, found, [short[one.configuration] for one in found])
@@ -306,20 +281,14 @@ def _draw_ranks(axes: Any, found: Sequence[Standing], names: Sequence[str]) -> N
 
 
 def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
-    """Draws how much worse each configuration is by each metric, with the numbers in the cells.
-
-    Args:
-        relative: The factors.
-        names: (C,) labels of the configurations.
-        path: The file.
+    """Draws how much worse each of the named configurations is by each metric, with the numbers in the cells.
 
     Raises:
         OSError: It cannot be written.
     """
     with mpl.rc_context(_STYLE):
         size = 1.0 + 0.065 * max(map(len, names)) + 1.15 * len(relative.metrics), 1.5 + 0.2 * len(names)
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = ShownFigure(size)
         axes = figure.subplots()
         colors = LinearSegmentedColormap.from_list("worse", [_BETTER, "#ffffff", _WORSE])
         axes.imshow(relative.shades, cmap=colors, vmin=-_DEPTH, vmax=_DEPTH, aspect="auto")
@@ -336,25 +305,26 @@ def write_heatmap(relative: Relative, names: Sequence[str], path: Path) -> None:
             for text, shade in relative.legend
         ]
         figure.legend(
-            handles=marks, title=relative.note, loc="outside lower center", ncols=len(marks), frameon=False,
-            handlelength=1.4, columnspacing=1.2,
-        )  # fmt: skip
+            handles=marks,
+            title=relative.note,
+            loc="outside lower center",
+            ncols=len(marks),
+            frameon=False,
+            handlelength=1.4,
+            columnspacing=1.2,
+        )
         save(figure, path)
 
 
 def _panels(metrics: Sequence[str], names: Sequence[str], row_height: float) -> tuple[Figure, Any]:
     """A figure with one panel per metric, at most three side by side, and its axes, whose rows are configurations.
 
-    Args:
-        metrics: Titles of the panels.
-        names: Names of the configurations.
-        row_height: Inches per configuration.
+    The figure has `row_height` inches for each configuration.
     """
     columns = min(len(metrics), _COLUMNS)
     lines = -(-len(metrics) // columns)
     size = 0.8 + 0.06 * max(map(len, names)) + 2.3 * columns, 0.4 + lines * (0.9 + row_height * len(names))
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = ShownFigure(size)
     panels = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
     for axes, metric in zip(panels, metrics, strict=False):
         axes.set_title(words(metric))

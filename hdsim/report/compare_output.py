@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from hdsim.report.compare import JOBS, Comparison, Row, Window
+from hdsim.report.compare import JOBS, Comparison, MetricWindow, Row
 from hdsim.report.labels import clipped
 from hdsim.report.pairing import joined
 from hdsim.report.ranking import Standing, by_metric
@@ -28,13 +28,8 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 }
 
 
-def write_csv(rows: Sequence[Row] | Sequence[Window] | Sequence[Standing] | Sequence[Ratio], path: Path) -> None:
-    """Writes rows; missing values are empty.
-
-    Args:
-        rows: Rows, windows, standings or ratios of a comparison, at least one.
-        path: The file.
-    """
+def write_csv(rows: Sequence[Row] | Sequence[MetricWindow] | Sequence[Standing] | Sequence[Ratio], path: Path) -> None:
+    """Writes rows of a table of a comparison, at least one; missing values are empty."""
     names = [field.name for field in fields(rows[0])]
     lines = [[getattr(row, name) for name in names] for row in rows]
     lines = [["" if isinstance(value, float) and math.isnan(value) else value for value in line] for line in lines]
@@ -87,11 +82,7 @@ def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: 
 
 
 def matrix(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Row | None]]]:
-    """Returns scenarios, and by configuration its row of each scenario, None where it has none.
-
-    Args:
-        rows: Those of one metric.
-    """
+    """Returns scenarios, and by configuration its row of each, None where it has none, of rows of one metric."""
     scenarios = list(dict.fromkeys(row.scenario for row in rows))
     values = {(row.configuration, row.scenario): row for row in rows}
     configurations = dict.fromkeys(row.configuration for row in rows)
@@ -182,14 +173,16 @@ def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
     first = ratios[0]
     lines = [["", "windows", "ratio of means", "geometric mean", "interquartile mean", "probability of improvement"]]
     for one in ratios:
-        lines.append([
-            short[one.configuration],
-            told_windows(one),
-            _interval(one.ratio, one.ratio_low, one.ratio_high),
-            _interval(one.geometric, one.geometric_low, one.geometric_high),
-            _interval(one.middle, one.middle_low, one.middle_high),
-            _interval(one.improvement, one.improvement_low, one.improvement_high),
-        ])  # fmt: skip
+        lines.append(
+            [
+                short[one.configuration],
+                told_windows(one),
+                _interval(one.ratio, one.ratio_low, one.ratio_high),
+                _interval(one.geometric, one.geometric_low, one.geometric_high),
+                _interval(one.middle, one.middle_low, one.middle_high),
+                _interval(one.improvement, one.improvement_low, one.improvement_high),
+            ]
+        )
     missing = shortfall(min(one.windows for one in ratios), min(one.traces for one in ratios))
     note = f"\n{missing}" if missing else ""
     return f"{first.metric} relative to {short[first.baseline]}\n{folded(lines, _WIDTH)}{note}"
@@ -229,12 +222,7 @@ def _interval(value: float, low: float, high: float, *, signed: bool = False) ->
 
 
 def write_latex(comparison: Comparison, path: Path, *, name: str = "compare") -> None:
-    """Writes a table for papers: means with their intervals, the best in bold, by ``booktabs``.
-
-    Args:
-        comparison: The comparison.
-        path: The file.
-        name: Label of the table, ``tab:NAME``.
+    """Writes a table ``tab:NAME`` for papers: means with their intervals, the best in bold, by ``booktabs``.
 
     Raises:
         OSError: It cannot be written.

@@ -42,14 +42,7 @@ def write_page(
     ratios: Sequence[Ratio] = (),
     to: str = "best",
 ) -> None:
-    """Writes the page of a comparison, one file that needs no network.
-
-    Args:
-        comparison: The comparison.
-        standings: Its rankings.
-        path: The file. Reports of the runs are linked relative to it.
-        ratios: Its ratios to the baseline.
-        to: Reference of the heat map, ``best`` or ``baseline``.
+    """Writes the page of a comparison as :func:`render` returns it, one file that needs no network.
 
     Raises:
         ConfigError: Results of a run are damaged.
@@ -69,12 +62,8 @@ def render(
 ) -> str:
     """Returns the page of a comparison.
 
-    Args:
-        comparison: The comparison.
-        standings: Its rankings.
-        directory: Directory of the page.
-        ratios: Its ratios to the baseline.
-        to: Reference of the heat map, ``best`` or ``baseline``.
+    `to` is the reference of the heat map, ``best`` or ``baseline``. Reports of the runs are linked relative to
+    `directory`.
     """
     short = short_labels(comparison)
     configurations = list(dict.fromkeys(row.configuration for row in comparison.rows))

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hdsim.report.charts import Axis, Line, Lines, Panel, View, duration
+from hdsim.report.charts import Axis, Line, Lines, Panel, PanelView, duration
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED
 from hdsim.report.compare import Comparison, jobs_of
 from hdsim.report.distributions import distribution
 from hdsim.report.figures import by_node
 from hdsim.report.labels import text
-from hdsim.report.pairing import EVALUATION, Entry
+from hdsim.report.pairing import EVALUATION, PlacedRun
 from hdsim.report.panels import longest_wait
 from hdsim.results import series
 from hdsim.results.metrics import bounded_slowdown
@@ -28,10 +28,6 @@ _POINTS, _STRETCHES, _NARROW = 1_000, 240, 4
 def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
     """Returns the panels of replays; of trainings and gangs there are none.
 
-    Args:
-        comparison: The comparison.
-        short: Labels by scenarios and configurations.
-
     Raises:
         ConfigError: Results of a run are damaged.
     """
@@ -39,7 +35,7 @@ def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
     if not all((path / "jobs.csv").is_file() and not (path / EVALUATION).is_file() for path in paths):
         return []
     scenario = comparison.entries[0].scenario
-    groups: dict[str, list[Entry]] = {}
+    groups: dict[str, list[PlacedRun]] = {}
     for entry in comparison.entries:
         if entry.scenario == scenario:
             groups.setdefault(short[text(entry.configuration)], []).append(entry)
@@ -52,7 +48,7 @@ def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
     return [*_distributions(drawn, note), *_curves(runs, one + note), *_schedules(runs, which)]
 
 
-def _distributions(drawn: Mapping[str, Sequence[Entry]], note: str) -> Iterator[Panel]:
+def _distributions(drawn: Mapping[str, Sequence[PlacedRun]], note: str) -> Iterator[Panel]:
     columns: dict[str, list[np.ndarray]] = {}
     for name, entries in drawn.items():
         jobs = [jobs_of(entry.path) for entry in entries]
@@ -95,7 +91,7 @@ def _curves(runs: Mapping[str, Run], note: str) -> Iterator[Panel]:
             _line(name, _means(found, end) if many else found, scale, end, colors[name])
             for name, found in steps.items()
         )
-        yield Panel(title, f"{note}{told}".strip(), (View(key, title, Lines(time, axis, lines)),))
+        yield Panel(title, f"{note}{told}".strip(), (PanelView(key, title, Lines(time, axis, lines)),))
 
 
 def _means(steps: series.StepFunction, end: float) -> series.StepFunction:
@@ -118,7 +114,7 @@ def _schedules(runs: Mapping[str, Run], which: Mapping[str, str]) -> Iterator[Pa
     for number, (name, run) in enumerate(runs.items()):
         chart = by_node(run, longest)
         if chart is not None:
-            shown = View(f"schedule_{number}", "By node", replace(chart, x=replace(chart.x, high=end)))
+            shown = PanelView(f"schedule_{number}", "By node", replace(chart, x=replace(chart.x, high=end)))
             told = (
                 "Jobs by node; colours are waiting times." if chart.kind == "blocks" else "Share of busy cores by node."
             )

@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.report.charts import Axis, Blocks, Chart, Floats, Heat, Lines, Panel, Plot, Table, time_unit
+from hdsim.report.charts import Axis, Blocks, Chart, ChartTable, Floats, Heat, Lines, Panel, Plot, time_unit
 from hdsim.report.colors import BLUE, HEAT, ORANGE, light
 from hdsim.report.panels import longest_wait, schedule
 
@@ -40,9 +40,16 @@ _MOST_TYPES = 16
 _LETTERS = 40
 _HEIGHTS = {"lines": 2.9, "blocks": 4.6, "heat": 4.6}
 _DURATIONS = {
-    1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 86400: "1 d", 864000: "10 d",
+    1: "1 s",
+    10: "10 s",
+    60: "1 min",
+    600: "10 min",
+    3600: "1 h",
+    36000: "10 h",
+    86400: "1 d",
+    864000: "10 d",
     8640000: "100 d",
-}  # fmt: skip
+}
 #: Metrics below schedules, with their headings and factors.
 _BARS = {
     "mean_execution_time": ("Mean execution time (s)", 1.0),
@@ -75,6 +82,10 @@ _STYLE: Any = {
 class ShownFigure(Figure):
     """A figure that notebooks show, also without pyplot."""
 
+    def __init__(self, size: tuple[float, float], layout: Any = "constrained") -> None:
+        super().__init__(figsize=size, layout=layout)
+        FigureCanvasAgg(self)
+
     def _repr_png_(self) -> bytes:
         png = BytesIO()
         self.savefig(png, format="png", dpi=80)
@@ -82,12 +93,7 @@ class ShownFigure(Figure):
 
 
 def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> list[Path]:
-    """Draws every view of every panel but tables, and the overview of a replay.
-
-    Args:
-        panels: The panels.
-        directory: Target directory, created if missing.
-        kind: ``png`` or ``svg``.
+    """Draws every view of every panel but tables, and the overview of a replay, to ``KEY.png``, ``.pdf`` or ``.svg``.
 
     Returns:
         The files, in the order of the page.
@@ -101,11 +107,9 @@ def write_all(panels: Sequence[Panel], directory: Path, kind: str = "png") -> li
 
 
 def draw(panels: Sequence[Panel], kind: str) -> Figure:
-    """Draws one of the figures of `write_all`.
+    """Draws a figure of `write_all` by the key of its view, ``overview``, or ``gantt``.
 
-    Args:
-        panels: The panels.
-        kind: The key of a view, ``overview``, or ``gantt``: the jobs by core, for many jobs the busy cores by node.
+    ``gantt`` is the jobs by core, for many jobs the busy cores by node.
 
     Raises:
         ConfigError: There is no such figure.
@@ -126,7 +130,7 @@ def _by_key(panels: Sequence[Panel]) -> dict[str, list[tuple[str, Plot]]]:
     figures: dict[str, list[tuple[str, Plot]]] = {}
     for panel in panels:
         for view in panel.views:
-            if isinstance(view.chart, Table):
+            if isinstance(view.chart, ChartTable):
                 continue
             label = f"{panel.title}: {view.label[0].lower()}{view.label[1:]}"
             figures[view.key] = [(panel.title if view.label == panel.title else label, view.chart)]
@@ -137,10 +141,6 @@ def _by_key(panels: Sequence[Panel]) -> dict[str, list[tuple[str, Plot]]]:
 
 def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     """Draws the schedules of runs side by side, over one span of time, and below them statistics of the jobs.
-
-    Args:
-        runs: The runs by name.
-        path: The PNG or SVG file.
 
     Returns:
         The file.
@@ -154,8 +154,7 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
     bars = [name for name in _BARS if all(name in run.metrics for run in runs.values())]
     lines = -(-len(runs) // 2)
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(12, 3.4 * lines + 0.5 + 0.28 * len(runs) + 0.7), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = ShownFigure((12, 3.4 * lines + 0.5 + 0.28 * len(runs) + 0.7))
         parts: Any = figure.subfigures(2, 1, height_ratios=(3.4 * lines, 1.2 + 0.28 * len(runs)))
         upper, lower = parts
         axes = upper.subplots(lines, 2, squeeze=False, sharex=True)
@@ -174,14 +173,8 @@ def write_schedules(runs: Mapping[str, Run], path: Path) -> Path:
 
 
 def write_chart(title: str, chart: Chart, path: Path) -> None:
-    """Draws one chart.
-
-    Args:
-        title: Heading of the figure.
-        chart: The chart, no table.
-        path: The file, ``.png``, ``.svg`` or ``.pdf``.
-    """
-    assert not isinstance(chart, Table)
+    """Draws one chart, no table, as ``.png``, ``.svg`` or ``.pdf``."""
+    assert not isinstance(chart, ChartTable)
     with mpl.rc_context(_STYLE):
         save(_figure([(title, chart)]), path)
 
@@ -189,13 +182,11 @@ def write_chart(title: str, chart: Chart, path: Path) -> None:
 def by_node(run: Run, longest: float) -> Plot | None:
     """Returns the schedule by nodes, None where no job has started.
 
-    Args:
-        run: The run.
-        longest: Waiting time in seconds that the scale of colours ends with.
+    The scale of colours ends with a wait of `longest` seconds.
     """
     views = {view.key: view.chart for view in schedule(run, longest).views}
     chart = views.get("gantt_nodes", views.get("occupancy"))
-    return None if isinstance(chart, Table) else chart
+    return None if isinstance(chart, ChartTable) else chart
 
 
 def _draw_bars(ax: Any, metric: str, values: Mapping[str, float]) -> None:
@@ -230,8 +221,7 @@ def _figure(parts: Sequence[tuple[str, Plot]]) -> Figure:
     heights = [_HEIGHTS[chart.kind] * (1 if alone else 0.65) for _, chart in parts]
     legends = sum(max(_above(chart) - 24, 0) for _, chart in parts) / 72
     size = (10, sum(heights) + 0.2 + legends)
-    figure = ShownFigure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
-    FigureCanvasAgg(figure)
+    figure = ShownFigure(size, ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for ax, (title, chart) in zip(axes, parts, strict=True):
         ax.set_title(title, y=1.0, pad=_above(chart))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.errors import ConfigError
-from hdsim.report.charts import Axis, Blocks, Fact, Groups, Line, Lines, Panel, View
+from hdsim.report.charts import Axis, Blocks, Fact, Groups, Line, Lines, Panel, PanelView
 from hdsim.report.colors import JOB_COLORS
 from hdsim.results.run_directory.formats import numbers, read_csv
 
@@ -48,25 +48,33 @@ def gangs(run: Run) -> Panel | None:
         first = np.arange(len(names) + 1)
         color = np.array([tasks.index(task) % len(JOB_COLORS) for task in texts["slowest_task"]], np.uint8)
         chart = Blocks(
-            x=x, y=Axis("Gang", "count", high=len(names), names=tuple(names) if len(names) <= NAMES else ()),
-            start=begin, finish=begin + duration, item=np.arange(len(rows), dtype=np.int32), low=lane, high=lane + 1,
-            position=first.astype(np.float32), color=color, colors=JOB_COLORS,
+            x=x,
+            y=Axis("Gang", "count", high=len(names), names=tuple(names) if len(names) <= NAMES else ()),
+            start=begin,
+            finish=begin + duration,
+            item=np.arange(len(rows), dtype=np.int32),
+            low=lane,
+            high=lane + 1,
+            position=first.astype(np.float32),
+            color=color,
+            colors=JOB_COLORS,
             legend=tuple((task, JOB_COLORS[place % len(JOB_COLORS)]) for place, task in enumerate(tasks)),
-            lane="", groups=Groups(first, names),
+            lane="",
+            groups=Groups(first, names),
             facts=(
                 Fact("superstep", list(texts["superstep"])),
                 Fact("slowest task", list(texts["slowest_task"])),
                 Fact("duration", duration, "duration"),
                 Fact("CPU of the gang (cores)", cores, "number"),
             ),
-        )  # fmt: skip
-        views.append(View("gangs", "Supersteps", chart))
+        )
+        views.append(PanelView("gangs", "Supersteps", chart))
     lines = []
     for place, name in enumerate(names[:CURVES]):
         mine = lane == place
         times, values = np.append(begin[mine], (begin + duration)[mine][-1]), cores[mine]
         lines.append(Line(name, times, np.append(values, values[-1]), JOB_COLORS[3 * place % len(JOB_COLORS)]))
-    views.append(View("gang_shares", "CPU", Lines(x, Axis("CPU of a gang (cores)"), tuple(lines))))
+    views.append(PanelView("gang_shares", "CPU", Lines(x, Axis("CPU of a gang (cores)"), tuple(lines))))
     checkpoints = int(replanned.sum()) - sum(bool(replanned[lane == place][0]) for place in range(len(names)))
     note = f"{len(names):,} gangs, {checkpoints:,} checkpoints, "
     note += f"{len(rows):,} supersteps of {duration.mean():,.1f} s on average."

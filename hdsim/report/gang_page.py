@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from hdsim.report.charts import Panel, duration
+from hdsim.report.charts import Panel
 from hdsim.report.gangs import TASK_COLUMNS, panels, progress, slowest_by_run, task_table
-from hdsim.report.page import component, facts, heading, page, tiles, versions
+from hdsim.report.page import component, course, facts, heading, page, tiles, versions
 from hdsim.results.run_directory.supersteps import GangRecord
 from hdsim.util.plugins import short_name
 from hdsim.util.text import format_number, format_table
@@ -39,12 +39,7 @@ def text(run: GangRecord) -> str:
 
 
 def render_sweep(name: str, runs: Mapping[str, GangRecord]) -> str:
-    """Returns the page of a sweep.
-
-    Args:
-        name: Name of the sweep.
-        runs: Its runs by name, at least one.
-    """
+    """Returns the page of a sweep: of its runs by name, at least one."""
     first = next(iter(runs.values()))
     title, facts = f"{len(runs):,} runs of gangs", {"Versions": versions(first.manifest)}
     upper = heading(title, name, "", facts, first.manifest)
@@ -108,7 +103,7 @@ def _with_unit(number: float, unit: str) -> str:
 
 
 def _facts(run: GangRecord) -> dict[str, str]:
-    config, manifest, shares = run.config, run.manifest, run.config.get("shares")
+    config, shares = run.config, run.config.get("shares")
     return {
         "Controller": component(config.get("controller")),
         "Planner": str(config.get("planner", "–")),
@@ -119,9 +114,5 @@ def _facts(run: GangRecord) -> dict[str, str]:
         "Supersteps": f"{len(run.duration):,}, from row {run.row[0]:,} on",
         "Penalty of a checkpoint": f"{config.get('penalty', '–')} s",
         "CPU shares": f"{shares.get('total', '–')} millicores" if isinstance(shares, Mapping) else "–",
-        "Seed": str((manifest.get("seeds") or {}).get("seed", "–")),
-        "Simulated": duration(float(run.end[-1])),
-        "Started": str(manifest.get("start", "–")).replace("T", " ").replace("+00:00", " UTC"),
-        "Took": duration(float(manifest.get("duration") or math.nan)) + " of wall time",
-        "Versions": versions(manifest),
+        **course(run.manifest, float(run.end[-1])),
     }

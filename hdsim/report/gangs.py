@@ -15,7 +15,7 @@ from hdsim.report.charts import (
     Heat,
     Lines,
     Panel,
-    View,
+    PanelView,
 )
 from hdsim.report.colors import BLACK, JOB_COLORS
 from hdsim.report.panels import BINS, step_line
@@ -30,8 +30,13 @@ _MOST_LINES = 10
 _MOST_NAMES = 20
 #: Headings of the table of tasks.
 TASK_COLUMNS = (
-    "slowest (supersteps)", "slowest (s)", "waiting (s)", "waiting (%)", "mean shares (millicores)", "mean size",
-)  # fmt: skip
+    "slowest (supersteps)",
+    "slowest (s)",
+    "waiting (s)",
+    "waiting (%)",
+    "mean shares (millicores)",
+    "mean size",
+)
 
 
 def panels(run: GangRecord) -> list[Panel]:
@@ -58,25 +63,34 @@ def task_table(run: GangRecord) -> dict[str, list[float]]:
 def supersteps(run: GangRecord) -> Panel:
     """Duration and slowest task of each superstep."""
     mine = np.eye(len(run.tasks))[run.slowest]
-    views = [View("slowest_tasks", "Slowest task", _heat(run, mine, "time as the slowest task"))]
+    views = [PanelView("slowest_tasks", "Slowest task", _heat(run, mine, "time as the slowest task"))]
     count = len(run.duration)
     if count <= MAX_SUPERSTEPS:
         # The lanes are the durations themselves, so that a block of lanes is a bar.
         levels, level = np.unique(np.append(0.0, run.duration), return_inverse=True)
         slowest = [run.tasks[j] for j in run.slowest.tolist()]
         bars = Blocks(
-            x=_time(run), y=Axis("Duration (s)", high=1.06 * float(levels[-1]) or 1.0), start=run.begin, finish=run.end,
-            item=np.arange(count, dtype=np.int32), low=np.zeros(count, np.int32), high=level[1:].astype(np.int32),
-            position=levels.astype(np.float32), color=_colors(run.slowest), colors=JOB_COLORS,
-            legend=_legend(run.tasks), lane="", groups=Groups(np.array([0]), [""]),
+            x=_time(run),
+            y=Axis("Duration (s)", high=1.06 * float(levels[-1]) or 1.0),
+            start=run.begin,
+            finish=run.end,
+            item=np.arange(count, dtype=np.int32),
+            low=np.zeros(count, np.int32),
+            high=level[1:].astype(np.int32),
+            position=levels.astype(np.float32),
+            color=_colors(run.slowest),
+            colors=JOB_COLORS,
+            legend=_legend(run.tasks),
+            lane="",
+            groups=Groups(np.array([0]), [""]),
             facts=(
                 Fact("superstep", np.arange(count), "number"),
                 Fact("duration", run.duration, "duration"),
                 Fact("slowest task", slowest),
                 Fact("second slowest", np.sort(run.durations, axis=1)[:, -2:][:, 0], "duration"),
             ),
-        )  # fmt: skip
-        views.insert(0, View("supersteps", "Durations", bars))
+        )
+        views.insert(0, PanelView("supersteps", "Durations", bars))
     note = f"{count:,} supersteps of {run.duration.mean():,.1f} s on average, {run.duration.max():,.1f} s at most."
     note += " A bar is a superstep in the colour of its slowest task." * (count <= MAX_SUPERSTEPS)
     return Panel("Supersteps", note, tuple(views))
@@ -91,7 +105,7 @@ def waiting(run: GangRecord) -> Panel:
         f"Share of the time that each task waits for the slowest one: {part:.1f} % on average, "
         f"{total:,.0f} s of all tasks together."
     )
-    view = View("waiting_at_barrier", "Waiting", _heat(run, share, "time waiting"))
+    view = PanelView("waiting_at_barrier", "Waiting", _heat(run, share, "time waiting"))
     return Panel("Waiting at the barrier", note, (view,))
 
 
@@ -101,14 +115,14 @@ def shares(run: GangRecord) -> Panel | None:
         return None
     plans, views = run.plans, []
     if len(plans) <= MAX_PLANS:
-        views.append(View("shares", "Stacked", _stacked(run, run.shares)))
+        views.append(PanelView("shares", "Stacked", _stacked(run, run.shares)))
     else:
         relative = run.shares / max(float(run.shares.max()), 1.0)
-        views.append(View("shares", "By task", _heat(run, relative, "CPU shares, of the largest")))
+        views.append(PanelView("shares", "By task", _heat(run, relative, "CPU shares, of the largest")))
     lines = _lines(run, plans, run.shares, "CPU shares (millicores)")
     note = f"{len(plans):,} plans, hence {len(plans) - 1:,} checkpoints"
     note += ", which are the dark lines." if len(plans) <= MAX_PLANS else "."
-    return Panel("CPU shares", note, (*views, View("shares_by_task", "One line per task", lines)))
+    return Panel("CPU shares", note, (*views, PanelView("shares_by_task", "One line per task", lines)))
 
 
 def sizes(run: GangRecord) -> Panel | None:
@@ -119,7 +133,7 @@ def sizes(run: GangRecord) -> Panel | None:
     heat = _heat(run, relative, "workload size, of the largest")
     lines = _lines(run, np.arange(len(run.begin)), run.sizes, "Workload size")
     note = f"From {run.sizes.min():,.3g} to {run.sizes.max():,.3g}."
-    views = (View("sizes", "By task", heat), View("sizes_by_task", "One line per task", lines))
+    views = (PanelView("sizes", "By task", heat), PanelView("sizes_by_task", "One line per task", lines))
     return Panel("Workload sizes", note, views)
 
 
@@ -134,18 +148,27 @@ def slowest_by_run(runs: Mapping[str, GangRecord]) -> Panel | None:
     slowest = np.concatenate([run.slowest for run in records])
     first, numbered = np.arange(len(records) + 1), [f"run {place + 1}" for place in range(len(records))]
     chart = Blocks(
-        x=Axis("Superstep", "count", high=float(number.max() + 1)), y=_lanes("Run", numbered),
-        start=number.astype(float), finish=number + 1.0, item=np.arange(total, dtype=np.int32), low=lane, high=lane + 1,
-        position=first.astype(np.float32), color=_colors(slowest), colors=JOB_COLORS, legend=_legend(records[0].tasks),
-        lane="run", groups=Groups(first, list(runs)),
+        x=Axis("Superstep", "count", high=float(number.max() + 1)),
+        y=_lanes("Run", numbered),
+        start=number.astype(float),
+        finish=number + 1.0,
+        item=np.arange(total, dtype=np.int32),
+        low=lane,
+        high=lane + 1,
+        position=first.astype(np.float32),
+        color=_colors(slowest),
+        colors=JOB_COLORS,
+        legend=_legend(records[0].tasks),
+        lane="run",
+        groups=Groups(first, list(runs)),
         facts=(
             Fact("superstep", number, "number"),
             Fact("slowest task", [records[0].tasks[j] for j in slowest.tolist()]),
             Fact("duration", np.concatenate([run.duration for run in records]), "duration"),
         ),
-    )  # fmt: skip
+    )
     note = "Runs are numbered in the order of the table; a colour is the slowest task of a superstep."
-    return Panel("Slowest task by run", note, (View("slowest_by_run", "Slowest task", chart),))
+    return Panel("Slowest task by run", note, (PanelView("slowest_by_run", "Slowest task", chart),))
 
 
 def progress(pairs: Mapping[str, Sequence[tuple[GangRecord, GangRecord]]], baseline: str) -> Panel | None:
@@ -177,7 +200,7 @@ def progress(pairs: Mapping[str, Sequence[tuple[GangRecord, GangRecord]]], basel
     chart = Lines(axis, Axis("Difference (s)", low=low - room, high=high + room), tuple(lines))
     note = f"Seconds to the end of each superstep, checkpoints included, less those of {baseline}."
     note += f" The first {_MOST_LINES} of {len(found)} are drawn." * (len(found) > _MOST_LINES)
-    return Panel(f"Time against {baseline}", note, (View("progress", "Difference", chart),))
+    return Panel(f"Time against {baseline}", note, (PanelView("progress", "Difference", chart),))
 
 
 def _time(run: GangRecord) -> Axis:
@@ -204,9 +227,14 @@ def _heat(run: GangRecord, values: Floats, label: str) -> Heat:
     mean = np.add.reduceat(values * weight[:, None], first) / np.add.reduceat(weight, first)[:, None]
     lanes = np.arange(len(run.tasks) + 1)
     return Heat(
-        x=_time(run), y=_lanes("Task", run.tasks), times=np.append(run.begin[first], run.end[-1]),
-        lanes=lanes, share=np.clip(mean.T, 0.0, 1.0), label=label, groups=Groups(lanes, run.tasks),
-    )  # fmt: skip
+        x=_time(run),
+        y=_lanes("Task", run.tasks),
+        times=np.append(run.begin[first], run.end[-1]),
+        lanes=lanes,
+        share=np.clip(mean.T, 0.0, 1.0),
+        label=label,
+        groups=Groups(lanes, run.tasks),
+    )
 
 
 def _lines(run: GangRecord, first: np.ndarray, values: Floats, label: str) -> Lines:
@@ -235,18 +263,23 @@ def _stacked(run: GangRecord, millicores: Floats) -> Blocks:
     names = (*run.tasks, "checkpoint")
     own = [f"{value:,.0f}" for value in millicores[first].ravel().tolist()] + [""] * changes
     return Blocks(
-        x=_time(run), y=Axis("CPU shares (millicores)", high=float(levels[-1])), start=start, finish=finish,
+        x=_time(run),
+        y=Axis("CPU shares (millicores)", high=float(levels[-1])),
+        start=start,
+        finish=finish,
         item=np.arange(len(plan), dtype=np.int32),
         low=np.append(level[:, :-1].ravel(), np.zeros(changes, np.int32)),
         high=np.append(level[:, 1:].ravel(), np.full(changes, top, np.int32)),
         position=levels.astype(np.float32),
         color=np.where(mark, len(JOB_COLORS), task % len(JOB_COLORS)).astype(np.uint8),
-        colors=(*JOB_COLORS, BLACK), legend=(*_legend(run.tasks), ("checkpoint", BLACK)),
-        lane="", groups=Groups(np.array([0]), [""]),
+        colors=(*JOB_COLORS, BLACK),
+        legend=(*_legend(run.tasks), ("checkpoint", BLACK)),
+        lane="",
+        groups=Groups(np.array([0]), [""]),
         facts=(
             Fact("task", [names[j] for j in task.tolist()]),
             Fact("millicores", own),
             Fact("first superstep", first[plan], "number"),
             Fact("supersteps", (last - first + 1)[plan], "number"),
         ),
-    )  # fmt: skip
+    )

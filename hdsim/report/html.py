@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.kernels.rules import rule_label
 from hdsim.report.charts import duration
-from hdsim.report.page import component, heading, listed, lone, page, scaled, tiles, versions, words
+from hdsim.report.page import component, course, heading, listed, lone, page, scaled, tiles, words
 from hdsim.report.panels import panels
 from hdsim.report.recorded import waits
 from hdsim.results import metrics
@@ -49,8 +50,8 @@ def agent_name(config: Mapping[str, Any]) -> str:
     for key, shorten in (("_target_", lambda text: text.rpartition(".")[2]), ("path", lambda text: Path(text).stem)):
         if agent.get(key) and not (key == "_target_" and agent.get("path")):
             return str(shorten(str(agent[key])))
-    backfill = agent.get("backfill") or "none"
-    if backfill != "none":
+    backfill = rule_label(agent.get("backfill", "none"))
+    if backfill not in ("none", "None"):
         order = agent.get("backfill_order")
         return f"{agent.get('job_policy')} with {backfill} backfilling" + (f" by {order}" if order else "")
     return "-".join(str(agent[key]) for key in ("job_policy", "core_policy") if agent.get(key)) or "agent"
@@ -116,11 +117,7 @@ def _header(run: Run) -> str:
         "Contention": component(config.get("contention")),
         "Network": component(config.get("network")),
         "Failures": component(config.get("failures")),
-        "Seed": str((manifest.get("seeds") or {}).get("seed", "–")),
-        "Simulated": duration(run.end_time),
-        "Started": str(manifest.get("start", "–")).replace("T", " ").replace("+00:00", " UTC"),
-        "Took": duration(float(manifest.get("duration") or math.nan)) + " of wall time",
-        "Versions": versions(manifest),
+        **course(manifest, run.end_time),
     }
     return heading(title(run), source, _warning(run, jobs), facts, manifest)
 

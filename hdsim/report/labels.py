@@ -34,11 +34,7 @@ _SUFFIXES = re.compile(r"(\.(json|swf|txt|csv|xml|py|safetensors|pkl|pt|zip|gz))
 
 
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns one label for each configuration; those that differ in a setting have different labels.
-
-    Args:
-        configs: Configurations of runs, of which only the differences count.
-    """
+    """Returns one label for each configuration; those that differ in a setting have different labels."""
     found = settings(configs)
     names = told(found, differing(found))
     return [text(key(one, names)) for one in found]
@@ -149,9 +145,10 @@ def _named(config: Mapping[str, Any], *, cores: bool) -> dict[str, Any]:
             # Settings of a trained agent are those of its checkpoint.
             trained = "num_envs" in value and value.get("checkpoint") is not None
             rest = {
-                setting: found for setting, found in value.items()
+                setting: found
+                for setting, found in value.items()
                 if setting not in ("path", "_target_") and (not trained or setting in ("checkpoint", "sample"))
-            }  # fmt: skip
+            }
         named |= {group: name} | {f"{group}.{setting}": found for setting, found in rest.items()}
     return named
 

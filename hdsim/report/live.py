@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from hdsim.errors import ConfigError
-from hdsim.report.charts import Axis, Line, Lines, Panel, View, duration
+from hdsim.report.charts import Axis, Line, Lines, Panel, PanelView, duration
 from hdsim.report.colors import BLUE, GREEN, ORANGE
 from hdsim.report.page import page, script, tiles
 from hdsim.report.tables import table
@@ -90,13 +90,7 @@ class LivePage:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def begin(self, title: str, jobs: int, cores: int) -> None:
-        """Begins with a replay.
-
-        Args:
-            title: Agent and platform in a few words.
-            jobs: Number of jobs.
-            cores: Number of cores.
-        """
+        """Begins with a replay."""
         with self._lock:
             self._title, self._jobs, self._cores = title, jobs, max(cores, 1)
             self._last = Moment(0.0, 0, 0, 0, 0.0)
@@ -115,12 +109,7 @@ class LivePage:
                 self._stride *= 2
 
     def end(self, status: str, report: str = "") -> None:
-        """Ends a replay.
-
-        Args:
-            status: Word for its end, such as ``finished``.
-            report: HTML of its report, if it has one.
-        """
+        """Ends a replay with a word such as ``finished``, and the HTML of its report if it has one."""
         with self._lock:
             self._status, self._report, self._ended, self._told = status, report, monotonic(), False
 
@@ -143,13 +132,17 @@ class LivePage:
             if path == "/":
                 return "text/html", self._page(), False
             if path == "/state":
-                return "application/json", json.dumps(self._state(ended=ended)), ended and not self._report
+                return (
+                    "application/json",
+                    json.dumps(self._state(ended=ended), default=np.ndarray.tolist),
+                    ended and not self._report,
+                )
             if path == "/report" and self._report:
                 return "text/html", self._report, True
         return "", "not found", False
 
     def _page(self) -> str:
-        panels = [Panel(title, "", (View(key, title, chart),)) for key, (title, chart) in self._charts().items()]
+        panels = [Panel(title, "", (PanelView(key, title, chart),)) for key, (title, chart) in self._charts().items()]
         upper = f"<h1><span id='title'>{escape(self._title)}</span> <small id='status'></small></h1>"
         return page("hdsim", {}, upper, f"<div id='tiles'></div><script>{script('live.js')}</script>", panels)
 
@@ -162,7 +155,7 @@ class LivePage:
             "ended": ended,
             "report": bool(self._report),
             "tiles": self._numbers(seconds, ended=ended),
-            "charts": _plain(charts),
+            "charts": charts,
         }
 
     def _numbers(self, seconds: float, *, ended: bool) -> str:
@@ -243,12 +236,3 @@ class SweepPage(LivePage):
 
     def _charts(self) -> Mapping[str, tuple[str, Lines]]:
         return {}
-
-
-def _plain(value: Any) -> Any:
-    """Arrays as lists, for JSON."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from hdsim.errors import ConfigError, is_mistake
 from hdsim.report.html import agent_name, main_metrics, render
 from hdsim.report.page import tiles
 from hdsim.report.panels import panels
 from hdsim.report.tables import table
-from hdsim.util.files import replacing
+from hdsim.util.files import replacing, writable
 from hdsim.util.text import format_number
 
 if TYPE_CHECKING:
@@ -23,8 +22,21 @@ if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
 
 #: Rows and columns of a table of jobs.
-_ROWS, _COLUMNS = 8, ("job_id", "submission_time", "requested_number_of_resources", "requested_time", "final_state",
-    "starting_time", "finish_time", "waiting_time", "stretch", "allocated_resources")  # fmt: skip
+_ROWS, _COLUMNS = (
+    8,
+    (
+        "job_id",
+        "submission_time",
+        "requested_number_of_resources",
+        "requested_time",
+        "final_state",
+        "starting_time",
+        "finish_time",
+        "waiting_time",
+        "stretch",
+        "allocated_resources",
+    ),
+)
 # Colours are those of the surrounding page, light or dark.
 _STYLE = """<style>
 .hdsim .tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 8px 0; }
@@ -66,13 +78,8 @@ def figure(run: Run, kind: str) -> Figure:
 
 def write_report(run: Run, file: Path) -> Path:
     """Writes the report, see :meth:`hdsim.results.result.Result.report`."""
-    try:
-        with replacing(file) as page:
-            page.write(render(run))
-    except OSError as error:
-        if not is_mistake(error):
-            raise
-        raise ConfigError(f"expected a file that can be written, got: {error.strerror}", where=str(file)) from None
+    with writable("a file", file), replacing(file) as page:
+        page.write(render(run))
     return file
 
 

@@ -42,14 +42,9 @@ _NAMES = {
 
 
 def page(title: str, manifest: Mapping[str, Any], heading: str, numbers: str, panels: Sequence[Panel]) -> str:
-    """Returns the HTML of a page.
+    """Returns the HTML of a page: `heading`, `numbers` and the panels.
 
-    Args:
-        title: Title, plain text.
-        manifest: Manifest of the run.
-        heading: HTML of its upper part, from :func:`heading`.
-        numbers: HTML of its metrics and tables.
-        panels: The panels.
+    Heading and numbers are HTML, the title is plain text; the manifest is that of the run.
     """
     from plotly.offline import get_plotlyjs
 
@@ -82,15 +77,7 @@ def script(name: str) -> str:
 
 
 def heading(title: str, source: str, warning: str, facts: Mapping[str, str], manifest: Mapping[str, Any]) -> str:
-    """Returns the HTML of the title, a warning, facts by name, and the configuration.
-
-    Args:
-        title: Title, plain text like the next three.
-        source: Input beside the title.
-        warning: Empty if there is none.
-        facts: Facts by name.
-        manifest: Manifest of the run.
-    """
+    """Returns the HTML of a title, a warning if there is one, facts by name, and the configuration of a manifest."""
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts.items())
     details = json.dumps(
         {key: manifest.get(key) for key in ("config", "inputs", "versions", "git_commit", "command")},
@@ -106,12 +93,7 @@ def heading(title: str, source: str, warning: str, facts: Mapping[str, str], man
 
 
 def tiles(values: Mapping[str, str], exact: Mapping[str, str] | None = None) -> str:
-    """Returns the HTML of large values by label.
-
-    Args:
-        values: The values as text.
-        exact: Texts under the pointer, by label.
-    """
+    """Returns the HTML of large values by label, with exact ones under the pointer."""
     under = {label: f" title='{escape(text)}'" for label, text in (exact or {}).items()}
     shown = "".join(
         f"<div class='tile'{under.get(label, '')}><b>{escape(text)}</b><span>{escape(label)}</span></div>"
@@ -128,6 +110,17 @@ def component(settings: Any) -> str:
         f"{key} {value}" for key, value in settings.items() if key not in ("path", "_target_") and value is not None
     ]
     return ", ".join([short_name(settings), *more])
+
+
+def course(manifest: Mapping[str, Any], end_time: float) -> dict[str, str]:
+    """Returns the seed of a run, its simulated seconds as time, its begin, its wall time and versions, as facts."""
+    return {
+        "Seed": str((manifest.get("seeds") or {}).get("seed", "–")),
+        "Simulated": duration(end_time),
+        "Started": str(manifest.get("start", "–")).replace("T", " ").replace("+00:00", " UTC"),
+        "Took": duration(float(manifest.get("duration") or math.nan)) + " of wall time",
+        "Versions": versions(manifest),
+    }
 
 
 def versions(manifest: Mapping[str, Any]) -> str:
@@ -185,11 +178,7 @@ class Scale:
 def scale(name: str, values: Iterable[float]) -> Scale:
     """Returns how a column of values of a metric is written: in one unit, with equally many decimals.
 
-    Seconds become minutes, hours or days, and J and W become multiples.
-
-    Args:
-        name: The metric.
-        values: Its values, of which the smallest has four significant digits.
+    Seconds become minutes, hours or days, and J and W become multiples. The smallest value has four significant digits.
     """
     sizes = [abs(value) for value in values if math.isfinite(value)]
     unit, largest = metrics.unit(name), max(sizes, default=0.0)

@@ -21,9 +21,14 @@ from hdsim.util.inputs import regular_text
 
 #: Settings without influence on the result of a training.
 _BOOKKEEPING = (
-    "train.log_every", "train.checkpoint_every", "train.tensorboard",
-    "train.rollouts", "train.workers", "train.ray_address", "train.ray_timeout",
-)  # fmt: skip
+    "train.log_every",
+    "train.checkpoint_every",
+    "train.tensorboard",
+    "train.rollouts",
+    "train.workers",
+    "train.ray_address",
+    "train.ray_timeout",
+)
 #: Replays of test windows in the directory of a training.
 EVALUATION = "evaluation.csv"
 #: Settings in which replications of one configuration differ.
@@ -31,12 +36,10 @@ REPLICATION = ("seed", "workload.seed", "workload.start", "start")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A run, and where it belongs.
+class PlacedRun:
+    """A run, its metrics, and where it belongs.
 
     Attributes:
-        path: Its directory.
-        metrics: Its metrics.
         scenario: Settings shared with the compared runs.
         configuration: Settings of its configuration.
         replication: Seed and part of the trace.
@@ -51,13 +54,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run.
-
-    Attributes:
-        path: Its directory.
-        manifest: Its manifest.
-        metrics: Its metrics.
-    """
+    """A finished run."""
 
     path: Path
     manifest: Mapping[str, Any]
@@ -82,11 +79,7 @@ def finished(directories: Iterable[Path]) -> tuple[list[Finished], dict[Path, st
 
 
 def check_definitions(runs: Iterable[Finished], names: Iterable[str]) -> None:
-    """Checks that metrics of the user have one unit and one direction in all runs.
-
-    Args:
-        runs: The runs.
-        names: Names of the compared metrics.
+    """Checks that compared metrics of the user have one unit and one direction in all runs.
 
     Raises:
         ConfigError: Two runs differ in those of a metric.
@@ -151,7 +144,7 @@ def _started(run: Path) -> str:
         return ""
 
 
-def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key]:
+def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[PlacedRun], Key]:
     """Reads the replays of the test windows of trainings, and finds the baseline's configuration.
 
     Of the agents of a training only the shipped one takes part. The baseline is the best classic policy of the training
@@ -164,8 +157,10 @@ def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry
     differing = [name for name in labels.differing(settings) if name not in REPLICATION]
     shared = [name for name in differing if name.partition(".")[0] not in ("agent", "train")]
     # Trainings of one algorithm are distinguished by their settings, those of several by its name.
-    own = {agent: _own([setting for setting in settings if setting["agent"] == agent])
-           for agent in {setting["agent"] for setting in settings}}  # fmt: skip
+    own = {
+        agent: _own([setting for setting in settings if setting["agent"] == agent])
+        for agent in {setting["agent"] for setting in settings}
+    }
     places: set[tuple[Key, Key, Key]] = set()
     for path, setting, fact in zip(directories, settings, facts, strict=True):
         shipped = fact["shipped"].partition(".")[0]
@@ -183,7 +178,7 @@ def evaluated_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry
                 # Trainings of one seed have replayed the classic policies alike.
                 if learned or place not in places:
                     places.add(place)
-                    entries.append(Entry(path, {name: float(cell) for name, cell in cells.items()}, *place))
+                    entries.append(PlacedRun(path, {name: float(cell) for name, cell in cells.items()}, *place))
     best = facts[directories.index(first)]["best_classic"]
     return entries, (("agent", best),) if best else entries[0].configuration
 
@@ -195,13 +190,8 @@ def _own(settings: list[dict[str, str]]) -> list[str]:
     return [name for name in differing if name not in excluded]
 
 
-def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key]:
-    """Finds the differences of runs and the baseline's configuration.
-
-    Args:
-        runs: The runs.
-        first: The run with the baseline's configuration.
-    """
+def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[PlacedRun], Key]:
+    """Finds the differences of runs, and the configuration of the baseline, which is that of the run `first`."""
     directories = [run.path for run in runs]
     settings = labels.settings([run.manifest["config"] for run in runs])
     differing = labels.differing(settings)
@@ -215,7 +205,9 @@ def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key
         configuration, scenario = other, []
     configuration = labels.told(settings, configuration)
     entries = [
-        Entry(run.path, run.metrics, *(labels.key(setting, names) for names in (scenario, configuration, replication)))
+        PlacedRun(
+            run.path, run.metrics, *(labels.key(setting, names) for names in (scenario, configuration, replication))
+        )
         for run, setting in zip(runs, settings, strict=True)
     ]
     places = Counter((entry.scenario, entry.configuration, entry.replication) for entry in entries)
@@ -227,7 +219,7 @@ def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[Entry], Key
     return entries, next(entry.configuration for entry in entries if entry.path == first)
 
 
-def renamed(entries: list[Entry], given: Mapping[str, str | Path]) -> dict[Key, Key]:
+def renamed(entries: list[PlacedRun], given: Mapping[str, str | Path]) -> dict[Key, Key]:
     """Returns keys of the user's labels by the configurations that they stand for.
 
     Args:

@@ -24,13 +24,14 @@ from hdsim.report.charts import (
     Line,
     Lines,
     Panel,
-    View,
+    PanelView,
     duration,
 )
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, ROSE, WAITS
 from hdsim.report.gang_jobs import gangs
 from hdsim.report.lanes import nodes_of, processors_of, spans_of, strip_of
 from hdsim.results import series
+from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
@@ -65,53 +66,59 @@ def pods(run: Run) -> Panel | None:
         low, high = np.nanpercentile(delay, (50, 99))
         note += f", half of them within {duration(low)} of their creation, 99 % within {duration(high)}"
     axis = Axis("Time since the begin of the run", "time", begin, max(end, begin + 1.0))
-    return Panel("Pods", f"{note}.", (View("pods", "Pods", Lines(axis, Axis("Pods", "count"), tuple(lines))),))
+    return Panel("Pods", f"{note}.", (PanelView("pods", "Pods", Lines(axis, Axis("Pods", "count"), tuple(lines))),))
 
 
 def schedule(run: Run, longest: float | None = None) -> Panel:
     """Location and time of every job, or the share of busy cores of every node.
 
-    Args:
-        run: The run.
-        longest: Waiting time in seconds that the scale of colours ends with; by default the longest of the run.
+    The scale of colours ends with a wait of `longest` seconds, by default the longest of the run.
     """
     title = "Schedule"
     if not len(run.segments):
         return Panel(title, "No job that has started has ended.", ())
-    first_node, bounds, share = series.occupancy(run, BINS, ROWS)
+    shares = series.occupancy(run, BINS, ROWS)
     nodes = run.platform.n_nodes
-    grouped = len(first_node) < nodes
-    heat = Heat(
-        x=_time(run),
-        y=Axis("Node", "count", high=nodes),
-        times=bounds,
-        lanes=np.append(first_node, nodes),
-        share=share,
-        label="busy cores",
-        groups=Groups(np.append(first_node, nodes), list(spans_of("node", first_node, nodes)))
-        if grouped
-        else nodes_of(run.platform, np.arange(nodes + 1)),
-        strip=strip_of(run.platform, np.arange(nodes + 1)),
-    )
-    occupancy = View("occupancy", "Busy cores by node", heat)
+    strip = strip_of(run.platform, np.arange(nodes + 1))
+    heat = _heat(run, "node", nodes_of(run.platform, np.arange(nodes + 1)), shares, "busy cores")
+    occupancy = PanelView("occupancy", "Busy cores by node", replace(heat, strip=strip))
     if run.segments.amounts is not None:
         return Panel(title, "Share of the CPU of nodes that jobs hold.", (occupancy,))
     if len(run.segments) > MAX_JOBS or (blocks := _job_blocks(run, longest)) is None:
         note = "Share of busy cores"
-        note += f", by groups of {-(-nodes // len(first_node))} nodes at most." if grouped else ", node by node."
+        groups = len(shares[0])
+        note += f", by groups of {-(-nodes // groups)} nodes at most." if groups < nodes else ", node by node."
         note += f" Single jobs are drawn up to {MAX_JOBS:,} jobs in {MAX_BLOCKS:,} blocks of neighbouring cores."
         return Panel(title, note, (occupancy,))
     # The same blocks; nodes of many and of few cores get the same height.
     cores, first_core = np.arange(run.platform.n_cores + 1), run.platform.node_first_core
     position = np.interp(cores, first_core, np.arange(nodes + 1)).astype(np.float32)
-    strip = strip_of(run.platform, np.arange(nodes + 1))
     by_node = replace(blocks, y=Axis("Node", "count", high=nodes), position=position, strip=strip)
     note = "The colour of a job is how long it waited. Blocks with room for it have the job's id. "
     note += "Drag to zoom, double-click to go back."
     return Panel(
         title,
         note,
-        (View("gantt_cores", "Jobs by core", blocks), View("gantt_nodes", "Jobs by node", by_node), occupancy),
+        (
+            PanelView("gantt_cores", "Jobs by core", blocks),
+            PanelView("gantt_nodes", "Jobs by node", by_node),
+            occupancy,
+        ),
+    )
+
+
+def _heat(run: Run, lane: str, lanes: Groups, shares: tuple[Ints, Floats, Floats], label: str) -> Heat:
+    """Shares of groups of neighbouring lanes over time, as functions of :mod:`hdsim.results.series` return them."""
+    (first, bounds, share), count = shares, len(lanes.names)
+    rows = np.append(first, count)
+    return Heat(
+        x=_time(run),
+        y=Axis(lane.capitalize(), "count", high=count),
+        times=bounds,
+        lanes=rows,
+        share=share,
+        label=label,
+        groups=lanes if len(first) == count else Groups(rows, list(spans_of(lane, first, count))),
     )
 
 
@@ -252,32 +259,14 @@ def outages(run: Run) -> Panel | None:
         f"{run.metrics.get('restarts', np.nan):,.0f} times a job was started again; {work} were lost."
     )
     axis = Axis("Nodes", "count")
-    views: tuple[View, ...] = (
-        View("down_nodes", "Number", Lines(_time(run), axis, (step_line("down", down, GREY, filled=True),))),
+    views: tuple[PanelView, ...] = (
+        PanelView("down_nodes", "Number", Lines(_time(run), axis, (step_line("down", down, GREY, filled=True),))),
     )
     if len(found) <= MAX_SPANS:
         until = np.minimum(found.up, run.end_time)
-        spans = Blocks(
-            x=_time(run),
-            y=Axis("Node", "count", high=count),
-            start=found.down,
-            finish=until,
-            item=np.arange(len(found), dtype=np.int32),
-            low=found.node.astype(np.int32),
-            high=(found.node + 1).astype(np.int32),
-            position=np.arange(count + 1, dtype=np.float32),
-            color=np.zeros(len(found), np.uint8),
-            colors=(BLACK,),
-            legend=(),
-            lane="node",
-            groups=nodes_of(run.platform, np.arange(count + 1)),
-            facts=(
-                Fact("from", found.down, "time"),
-                Fact("to", until, "time"),
-                Fact("for", until - found.down, "duration"),
-            ),
-        )
-        views = (View("outages", "Spans", spans), *views)
+        nodes = nodes_of(run.platform, np.arange(count + 1))
+        spans = _spans(run, "node", nodes, found.node.astype(np.int32), found.down, until, BLACK)
+        views = (PanelView("outages", "Spans", spans), *views)
     return Panel(title, note, views)
 
 
@@ -290,43 +279,41 @@ def oversubscribed_spans(run: Run) -> Panel | None:
     if not len(processor):
         return Panel(title, "No processor was oversubscribed.", ())
     count = run.platform.n_processors
-    first, bounds, share = series.oversubscription(run, BINS, ROWS)
-    heat = Heat(
-        x=_time(run),
-        y=Axis("Processor", "count", high=count),
-        times=bounds,
-        lanes=np.append(first, count),
-        share=share,
-        label="time oversubscribed",
-        groups=Groups(np.append(first, count), list(spans_of("processor", first, count)))
-        if len(first) < count
-        else processors_of(run.platform),
-    )
-    views: tuple[View, ...] = (View("oversubscription_shares", "Share of time", heat),)
+    lanes, shares = processors_of(run.platform), series.oversubscription(run, BINS, ROWS)
+    heat = _heat(run, "processor", lanes, shares, "time oversubscribed")
+    views: tuple[PanelView, ...] = (PanelView("oversubscription_shares", "Share of time", heat),)
     if len(processor) <= MAX_SPANS:
-        spans = Blocks(
-            x=_time(run),
-            y=Axis("Processor", "count", high=count),
-            start=begins,
-            finish=ends,
-            item=np.arange(len(processor), dtype=np.int32),
-            low=processor,
-            high=processor + 1,
-            position=np.arange(count + 1, dtype=np.float32),
-            color=np.zeros(len(processor), np.uint8),
-            colors=(ROSE,),
-            legend=(),
-            lane="processor",
-            groups=processors_of(run.platform),
-            facts=(Fact("from", begins, "time"), Fact("to", ends, "time"), Fact("for", ends - begins, "duration")),
-        )
-        views = (View("oversubscription", "Spans", spans), *views)
+        spans = _spans(run, "processor", lanes, processor, begins, ends, ROSE)
+        views = (PanelView("oversubscription", "Spans", spans), *views)
     touched = len(np.unique(processor))
     note = (
         f"Jobs on a processor ask together for more than its bandwidth, and slow each other down if contention is "
         f"modelled. {len(processor):,} span{'s' * (len(processor) != 1)} on {touched:,} of {count:,} processors."
     )
     return Panel(title, note, views)
+
+
+def _spans(
+    run: Run, lane: str, lanes: Groups, of: NDArray[np.int32], begins: Floats, ends: Floats, color: str
+) -> Blocks:
+    """Spans of time on lanes, each of which is a group of its own; `of` has the lane of each span."""
+    count = len(lanes.names)
+    return Blocks(
+        x=_time(run),
+        y=Axis(lane.capitalize(), "count", high=count),
+        start=begins,
+        finish=ends,
+        item=np.arange(len(of), dtype=np.int32),
+        low=of,
+        high=of + 1,
+        position=np.arange(count + 1, dtype=np.float32),
+        color=np.zeros(len(of), np.uint8),
+        colors=(color,),
+        legend=(),
+        lane=lane,
+        groups=lanes,
+        facts=(Fact("from", begins, "time"), Fact("to", ends, "time"), Fact("for", ends - begins, "duration")),
+    )
 
 
 def oversubscribed_processors(run: Run) -> Panel | None:
@@ -448,4 +435,4 @@ def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[
         note += (
             f" The line is a moving mean over {duration(WINDOW * span)}, the band spans the values of {duration(span)}."
         )
-    return Panel(title, note, (View(key, title, Lines(_time(run), y, lines)),))
+    return Panel(title, note, (PanelView(key, title, Lines(_time(run), y, lines)),))

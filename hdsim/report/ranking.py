@@ -115,10 +115,9 @@ def _bounds(interval: Interval) -> tuple[float, float, float]:
 
 
 def average_ranks(values: Floats) -> Floats:
-    """Returns (K,) average ranks, the highest value of a block first; ties get the mean of their ranks.
+    """Returns (K,) average ranks of (N, K) values of K configurations in N blocks, the highest value first.
 
-    Args:
-        values: (N, K) values of K configurations in N blocks.
+    Ties get the mean of their ranks.
     """
     from scipy import stats
 
@@ -159,11 +158,7 @@ def critical_difference(configurations: int, blocks: int) -> float:
 
 
 def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
-    """Returns the largest groups of neighbours whose ranks differ by less than the critical difference.
-
-    Args:
-        ranks: Average ranks in ascending order.
-        difference: The critical difference.
+    """Returns the largest groups of neighbours in ascending ranks that differ by less than the critical difference.
 
     Returns:
         First and last place of each group of two or more, none inside another.

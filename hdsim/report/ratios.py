@@ -10,7 +10,7 @@ import numpy as np
 
 from hdsim.report.compare import Comparison
 from hdsim.report.labels import text
-from hdsim.report.pairing import Entry
+from hdsim.report.pairing import PlacedRun
 from hdsim.report.statistics import against
 from hdsim.results.metrics import Direction, direction
 from hdsim.results.run_directory.manifest import read_manifest
@@ -21,24 +21,18 @@ _PARTS = ("workload.start", "start", "window")
 
 @dataclass(frozen=True)
 class Ratio:
-    """One metric of one configuration relative to the baseline.
+    """One metric of one configuration relative to the baseline; an interval goes from `..._low` to `..._high`.
 
     Attributes:
-        metric: Name of the metric.
-        configuration: Label of the configuration.
-        baseline: Label of the baseline.
+        configuration, baseline: Their labels.
         seeds: Seeds with the same jobs, as of trainings.
         traces: Traces: jobs of other files, generators or seeds. Scenarios, such as loads and platforms, replay the
             same traces.
         windows: Windows of all traces in all scenarios, whole traces among them.
         ratio: Ratio of the means.
-        ratio_low, ratio_high: Its interval, as for the next ones.
         geometric: Geometric mean of the ratios of the windows.
-        geometric_low, geometric_high: See there.
         middle: Interquartile mean of these ratios.
-        middle_low, middle_high: See there.
         improvement: Probability that a seed is better than the baseline on a window, ties counted half.
-        improvement_low, improvement_high: See there.
     """
 
     metric: str
@@ -82,7 +76,7 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
     base = next((row.configuration for row in comparison.rows if row.baseline), None)
     if base is None:  # runs of different kinds, which share no metric with the baseline
         return ()
-    groups: dict[str, list[tuple[Place, Entry]]] = {}
+    groups: dict[str, list[tuple[Place, PlacedRun]]] = {}
     for place, entry in zip(places(comparison.entries), comparison.entries, strict=True):
         groups.setdefault(text(entry.configuration), []).append((place, entry))
     return tuple(
@@ -98,7 +92,7 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
 _Scores = dict[tuple[str, str, str], dict[str, float]]
 
 
-def _scores(metric: str, group: Sequence[tuple[Place, Entry]]) -> _Scores:
+def _scores(metric: str, group: Sequence[tuple[Place, PlacedRun]]) -> _Scores:
     """Values by trace, part and scenario, and by seed."""
     found: _Scores = {}
     for place, entry in group:
@@ -125,7 +119,7 @@ def _ratio(metric: str, name: str, base: str, ours: _Scores, theirs: _Scores) ->
     yield Ratio(metric, name, base, len(seeds), len(known), len(windows), *numbers)
 
 
-def places(entries: Sequence[Entry]) -> list[Place]:
+def places(entries: Sequence[PlacedRun]) -> list[Place]:
     """Places of all entries. A seed that changes the jobs is part of the trace."""
     jobs: dict[tuple[str, str, str], set[str | None]] = {}
     found = []

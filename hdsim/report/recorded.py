@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hdsim.errors import WorkloadError
 from hdsim.report.compare import jobs_of
 from hdsim.report.labels import text
-from hdsim.report.pairing import Entry
+from hdsim.report.pairing import PlacedRun
 from hdsim.results.metrics import statistics
 from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.results.run_directory.reader import period_of
@@ -49,12 +49,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Waits:
-    """Waiting times of the jobs that started in the replay and have a recorded one.
-
-    Attributes:
-        simulated: (J,) s.
-        recorded: (J,) s.
-    """
+    """(J,) waiting times in seconds of the jobs that started in the replay and have a recorded one."""
 
     simulated: Floats
     recorded: Floats
@@ -71,11 +66,7 @@ class Waits:
         return {name: [*statistics("", values).values()] for name, values in kinds.items()}
 
     def cells(self, form: Callable[[float], str] = format_number) -> list[tuple[str, float]]:
-        """Returns the text and the value of each of `HEADS`.
-
-        Args:
-            form: Text of a time in seconds.
-        """
+        """Returns the text and the value of each of `HEADS`; `form` makes the text of a time in seconds."""
         kinds = [statistics("time", values) for values in (self.simulated, self.recorded)]
         times = [found[name] for name in ("mean_time", "p95_time") for found in kinds]
         texts = [f"{len(self.recorded):,}", *map(form, times), f"{self.near:.0%}"]
@@ -89,10 +80,8 @@ class Waits:
 def waits(path: Path, manifest: Mapping[str, Any], jobs: Jobs) -> Waits | None:
     """Returns the waiting times of a run and of its trace.
 
-    Args:
-        path: The run directory.
-        manifest: Its manifest, which names the trace and its SHA-256.
-        jobs: Columns ``job_id``, ``submission_time`` and ``waiting_time`` of its jobs.
+    The manifest names the trace and its SHA-256; of the jobs ``job_id``, ``submission_time`` and ``waiting_time`` are
+    used.
 
     Returns:
         None if the trace has none, if arrivals or run times of the replay are not those of the trace, or if the file is
@@ -105,7 +94,7 @@ def waits(path: Path, manifest: Mapping[str, Any], jobs: Jobs) -> Waits | None:
     return _pooled([({name: jobs[name][counted] for name in ("job_id", "waiting_time")}, times)])
 
 
-def by_configuration(entries: Iterable[Entry]) -> dict[tuple[str, str], Waits]:
+def by_configuration(entries: Iterable[PlacedRun]) -> dict[tuple[str, str], Waits]:
     """Returns the waiting times of compared runs by the texts of scenario and configuration, as `waits` does of one."""
     runs: dict[tuple[str, str], list[tuple[Jobs, Mapping[str, float]]]] = {}
     for entry in entries:

@@ -80,12 +80,7 @@ def _logarithms(factors: Floats) -> Floats:
 
 
 def relative(comparison: Comparison, to: str = "best") -> Relative:
-    """Compares the means with those of the best configuration or of the baseline of the scenario.
-
-    Args:
-        comparison: The comparison.
-        to: ``best`` or ``baseline``.
-    """
+    """Compares the means with those of the ``best`` configuration or of the ``baseline`` of the scenario."""
     metrics = tuple(name for name in comparison.metrics if direction(name))
     by_metric = {name: [row for row in comparison.rows if row.metric == name] for name in metrics}
     columns = [_factors(rows, direction(name), to) for name, rows in by_metric.items()]

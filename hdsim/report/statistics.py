@@ -21,14 +21,7 @@ _MANY = 10_000
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval, whose bounds are NaN where there is none.
-
-    Attributes:
-        value: The mean.
-        low: Lower bound.
-        high: Upper bound.
-        count: Values that the mean was taken over.
-    """
+    """An estimate, such as a mean over `count` values, with its confidence interval; without one its bounds are NaN."""
 
     value: float
     low: float
@@ -149,10 +142,12 @@ def against(
         windows = weights / weights.sum(axis=1, keepdims=True)
         means = ((runs @ scores) * windows).sum(axis=1) / (windows @ baseline)
         geometric = np.exp(((runs @ np.log(ratios)) * windows).sum(axis=1))
-        middle = np.array([
-            _middle(ratios.flat[order], np.outer(run, window).flat[order])
-            for run, window in zip(runs, windows, strict=True)
-        ])  # fmt: skip
+        middle = np.array(
+            [
+                _middle(ratios.flat[order], np.outer(run, window).flat[order])
+                for run, window in zip(runs, windows, strict=True)
+            ]
+        )
         return means, geometric, middle, ((runs @ wins) * windows).sum(axis=1)
 
     values = estimates(np.full((1, trainings), 1 / trainings), np.ones((1, count)))

@@ -30,13 +30,7 @@ class Cell:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]], attributes: str = "") -> str:
-    """Returns the HTML of a table.
-
-    Args:
-        head: Its head, as elements.
-        rows: Cells of each row, as elements.
-        attributes: Attributes of the table, after a space.
-    """
+    """Returns the HTML of a table: head and cells as elements, attributes after a space."""
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
     return f"<table{attributes}><thead><tr>{''.join(head)}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -44,10 +38,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]], attributes: str = 
 def sortable(caption: str, heads: Iterable[str], rows: Iterable[Sequence[Cell]]) -> str:
     """Returns the HTML of a table whose rows are sorted by a click on a head, or by the enter key on it.
 
-    Args:
-        caption: Name of the table for readers of the screen.
-        heads: Heads of the columns; one without a name does not sort.
-        rows: Rows, the first cell of each its name.
+    The caption names it for readers of the screen; a head without a name does not sort.
     """
     buttons = (f"<button type='button'>{escape(name)}</button>" if name else "" for name in heads)
     head = (f"<th scope='col'>{button}</th>" for button in buttons)

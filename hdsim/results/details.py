@@ -22,9 +22,15 @@ Ints = NDArray[np.int64]
 #: Columns that count something; all others are times and ratios, NaN for a job that has not ended.
 COUNTS = ("supersteps", "nodes")
 NAMES = (
-    "supersteps", "computation_time", "communication_time", "barrier_waiting_time", "communication_share",
-    "slowdown_factor", "nodes", "node_spread",
-)  # fmt: skip
+    "supersteps",
+    "computation_time",
+    "communication_time",
+    "barrier_waiting_time",
+    "communication_share",
+    "slowdown_factor",
+    "nodes",
+    "node_spread",
+)
 
 #: Columns of the workload that job_details.csv has where the trace has them; -1 for unknown.
 OWNERS = ("user", "group", "queue", "partition")
@@ -98,12 +104,7 @@ def nodes(result: FullReplay) -> Ints:
 
 
 def fewest_nodes(platform: Platform, cores: Ints) -> Ints:
-    """Returns the (J,) least number of nodes that have as many cores between them.
-
-    Args:
-        platform: The platform.
-        cores: (J,) cores of each job.
-    """
+    """Returns the (J,) least number of nodes with as many cores between them as each job has: `cores`, (J,)."""
     largest_first = np.sort(platform.node_cpu_cores)[::-1]
     return np.searchsorted(np.cumsum(largest_first), cores) + 1
 

@@ -53,9 +53,16 @@ _LOWER, _NEITHER, _HIGHER = Direction.LOWER, Direction.NEITHER, Direction.HIGHER
 STATISTICS = ("mean", "median", "p95", "p99", "max")
 #: Quantities of jobs.
 QUANTITIES = (
-    "waiting_time", "turnaround_time", "slowdown", "bounded_slowdown", "per_processor_slowdown", "user_slowdown",
-    "reference_slowdown", "execution_time", "slowdown_factor",
-)  # fmt: skip
+    "waiting_time",
+    "turnaround_time",
+    "slowdown",
+    "bounded_slowdown",
+    "per_processor_slowdown",
+    "user_slowdown",
+    "reference_slowdown",
+    "execution_time",
+    "slowdown_factor",
+)
 #: All metrics by name, those of :func:`statistics` by the name of the quantity.
 METRICS: dict[str, Metric] = {
     "makespan": Metric("s", _LOWER, "last finish minus first submission"),
@@ -178,12 +185,7 @@ def families(metrics: Mapping[str, float]) -> tuple[list[str], list[str]]:
 
 
 def slowdown(turnaround: Floats, execution: Floats) -> Floats:
-    """Turnaround over execution time, at least 1; an execution of 0 s (a coarse clock's) counts as 1 s.
-
-    Args:
-        turnaround: (J,) s.
-        execution: (J,) s.
-    """
+    """Turnaround over execution time, (J,) s, at least 1; an execution of 0 s (a coarse clock's) counts as 1 s."""
     return np.maximum(turnaround / np.where(execution == 0, 1.0, execution), 1.0)
 
 
@@ -226,9 +228,6 @@ _OF_CORES = ("exploitation", "loss_of_capacity", "peak_power_watts", "mean_node_
 
 def summary(result: FullReplay) -> dict[str, float]:
     """The metrics of every replay.
-
-    Args:
-        result: A replay.
 
     Returns:
         By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,

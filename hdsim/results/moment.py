@@ -8,15 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Moment:
-    """State of a replay at an instant.
-
-    Attributes:
-        now: Simulated time in seconds.
-        done: Jobs that have ended.
-        waiting: Jobs that wait.
-        running: Jobs that run.
-        cores: Cores that the running jobs have asked for.
-    """
+    """State of a replay at a time in seconds: numbers of jobs, and of cores that running ones have asked for."""
 
     now: float
     done: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hdsim.errors import ConfigError, PluginError, install_hint, nearest, not_one_of
+from hdsim.errors import ConfigError, PluginError, nearest, not_one_of
 from hdsim.results.metrics import Direction, Metric, is_built_in, register, statistics
-from hdsim.util.plugins import installed, loaded
+from hdsim.util.plugins import imported, installed, loaded
 from hdsim.util.resources import near_file
 
 if TYPE_CHECKING:
@@ -87,11 +86,7 @@ def load_metrics(names: str | Sequence[str] | None) -> list[OwnMetric]:
 
 
 def evaluate(metrics: Iterable[OwnMetric], result: FullReplay) -> tuple[dict[str, float], list[PluginError]]:
-    """Computes metrics.
-
-    Args:
-        metrics: The metrics.
-        result: A replay.
+    """Computes metrics of a replay.
 
     Returns:
         Values by name, NaN where one is not defined or has failed, and the failures.
@@ -128,11 +123,7 @@ def described(metrics: Iterable[OwnMetric]) -> dict[str, dict[str, str]]:
 
 
 def recorded(entries: Mapping[str, Any]) -> dict[str, Metric]:
-    """Reads what :func:`described` has written, without what is damaged.
-
-    Args:
-        entries: The entry of a manifest.
-    """
+    """Reads what :func:`described` has written to a manifest, without what is damaged."""
     return {
         name: Metric(
             str(entry.get("unit", "")),
@@ -171,28 +162,19 @@ def _in_file(path: Path) -> list[OwnMetric]:
 
 def _function(text: str) -> OwnMetric:
     """Returns the metric of an entry point, or of ``package.module:function``."""
-    module_name, separator, name = text.partition(":")
-    try:
-        if separator:
-            module = importlib.import_module(module_name)
-            if not hasattr(module, name):
-                raise ConfigError(f"'{module_name}' has no '{name}'{nearest(name, vars(module))}", where=_key(text))
-            return _of(getattr(module, name), text)
-        registered = {entry.name: entry for entry in installed("metric")}
-        if text in registered:
-            own = _of(registered[text].load(), text)
-            return own._replace(name=text)
-    except (ConfigError, KeyboardInterrupt):
-        raise
-    except ImportError as error:
-        raise ConfigError(f"cannot be imported: {error}{install_hint(error.name)}", where=_key(text)) from None
-    except BaseException as error:  # sys.exit in a plug-in ends no program of hdsim
-        raise ConfigError(f"cannot be imported: {type(error).__name__}: {error}", where=_key(text)) from error
-    raise ConfigError(
-        f"expected a Python file (my_metrics.py), a function (package.module:function) or a metric of an installed "
-        f"package, got '{text}'; installed: {', '.join(registered) or 'none'}",
-        where="metrics",
-    )
+    registered = {entry.name: entry.value for entry in installed("metric")}
+    module_name, separator, name = registered.get(text, text).partition(":")
+    if not separator:
+        raise ConfigError(
+            f"expected a Python file (my_metrics.py), a function (package.module:function) or a metric of an installed "
+            f"package, got '{text}'; installed: {', '.join(registered) or 'none'}",
+            where="metrics",
+        )
+    module = imported(module_name, where=_key(text))
+    if not hasattr(module, name):
+        raise ConfigError(f"'{module_name}' has no '{name}'{nearest(name, vars(module))}", where=_key(text))
+    own = _of(getattr(module, name), text)
+    return own._replace(name=text) if text in registered else own
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:

@@ -82,12 +82,7 @@ class Period:
         return (times >= self.begin) & (times <= self.end)
 
     def counts(self, submission: Floats, finish: Floats) -> NDArray[np.bool_]:
-        """Returns whether statistics count each job: it has ended, and was submitted in the period.
-
-        Args:
-            submission: (J,) s.
-            finish: (J,) s, NaN for a job that never ended.
-        """
+        """Returns whether statistics count each job: it has a `finish`, and was submitted in the period."""
         return ~np.isnan(finish) & self.has(submission)
 
 

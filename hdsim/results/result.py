@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from procset import ProcSet
 
 from hdsim.cluster.state import FinalState
 from hdsim.errors import nearest
@@ -46,7 +47,7 @@ class Metrics(dict[str, float]):
         )
 
 
-class Jobs(dict[str, Column]):
+class JobTable(dict[str, Column]):
     """Columns of the jobs by name, made when first asked for; rows in the order of the workload.
 
     It is a read-only dict, which pandas, Polars and Arrow take for columns: ``pandas.DataFrame(result.jobs)``.
@@ -118,7 +119,7 @@ class Result(Schedule):
     engine: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> JobTable:
         """Columns by name: Batsim's job columns, then hdsim's own, in the order of the workload.
 
         `requested_number_of_resources` counts cores and GPUs, both of which are hosts to Batsim, `requested_gpus` the
@@ -128,7 +129,7 @@ class Result(Schedule):
         """
         workload, start, finish = self.workload, self.starting_time, self.finish_time
         submission = workload.submission_time
-        return Jobs(
+        return JobTable(
             {
                 "job_id": workload.job_id.copy,
                 "submission_time": submission.copy,
@@ -258,6 +259,11 @@ class Result(Schedule):
     def segments(self) -> Segments:
         """Allocation segments in order of their begins."""
         return self.latest.joined(self.earlier)
+
+    @cached_property
+    def allocations(self) -> list[ProcSet]:
+        """(J,) cores of each job; see :meth:`hdsim.results.segments.Segments.allocations`."""
+        return self.segments.allocations(len(self.starting_time))
 
     @cached_property
     def energy_joules(self) -> float:

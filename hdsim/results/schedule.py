@@ -76,35 +76,28 @@ class Schedule:
     ) -> Self:
         """Makes the schedule of jobs that were started once and never resized.
 
-        Args:
-            platform: The platform.
-            workload: The jobs.
-            starting_time: See the attributes.
-            finish_time: See the attributes.
-            state: See the attributes.
-            started: (A,) jobs in order of their starts.
-            held: Core ids of each of these.
-            interrupted_at: Time in seconds at which the replay was interrupted, if it was.
-            **others: Other attributes.
+        The jobs `started`, (A,) in order of their starts, hold the core ids `held`. The replay was interrupted at a
+        time in seconds, or not at all. All other arguments are attributes.
         """
         end_time = float(np.nanmax(finish_time, initial=0.0)) if interrupted_at is None else interrupted_at
         finish = finish_time[started]
         end = np.where(np.isnan(finish), end_time, finish)
         return cls(
-            platform=platform, workload=workload, starting_time=starting_time, finish_time=finish_time, state=state,
-            end_time=end_time, latest=Segments.once(platform, started, starting_time[started], end, held),
-            earlier=Segments.none(platform), interrupted=interrupted_at is not None, **others,
-        )  # fmt: skip
+            platform=platform,
+            workload=workload,
+            starting_time=starting_time,
+            finish_time=finish_time,
+            state=state,
+            end_time=end_time,
+            latest=Segments.once(platform, started, starting_time[started], end, held),
+            earlier=Segments.none(platform),
+            interrupted=interrupted_at is not None,
+            **others,
+        )
 
     @classmethod
     def of(cls, cluster: Cluster, *, interrupted: bool, **others: Any) -> Self:
-        """Makes the schedule from the state at the end of a replay.
-
-        Args:
-            cluster: The state.
-            interrupted: The replay was stopped before its end.
-            **others: Other attributes.
-        """
+        """Makes the schedule from the state at the end of a replay; further arguments are attributes."""
         starting_time, finish_time = np.array(cluster.starting_time), np.array(cluster.finish_time)
         state = np.array(cluster.state, np.int8)
         earlier = _earlier(cluster)
@@ -135,10 +128,7 @@ class Schedule:
 def _latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segments:
     """The last segment of every job that has started, in order of the starts.
 
-    Args:
-        cluster: The state at the end of a replay.
-        starting_time: (J,) s, start of each job.
-        busy_until: (J,) s, end of each job, or of the period for one that still runs.
+    `busy_until` has the end of each job in seconds, of one that still runs the end of the period.
     """
     placements = cluster.allocations.placements
     job = np.fromiter(placements, np.int64, len(placements))
@@ -158,11 +148,7 @@ def _latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segm
 
 
 def _earlier(cluster: Cluster) -> Segments:
-    """The segments that a resize, a change of speed or a failure has ended, in order of their ends.
-
-    Args:
-        cluster: The state at the end of a replay.
-    """
+    """The segments that a resize, a change of speed or a failure has ended, in order of their ends."""
     if not cluster.allocations.closed:
         return Segments.none(cluster.platform)
     job, attempt, placements, begin, end, speed, lost, requeued = (
@@ -170,10 +156,17 @@ def _earlier(cluster: Cluster) -> Segments:
     )
     held, amounts = _held(cluster, placements)
     segments = Segments(
-        cluster.platform, np.array(job, np.int64), np.array(attempt, np.int64), np.array(begin), np.array(end), held,
-        np.array(speed), np.array(lost), np.array(requeued),
+        cluster.platform,
+        np.array(job, np.int64),
+        np.array(attempt, np.int64),
+        np.array(begin),
+        np.array(end),
+        held,
+        np.array(speed),
+        np.array(lost),
+        np.array(requeued),
         amounts,
-    ).with_losses_spread()  # fmt: skip
+    ).with_losses_spread()
     failed = np.isin(segments.job, cluster.failed_permanently)
     return replace(segments, lost=np.where(failed, segments.end - segments.begin, segments.lost))
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from procset import ProcSet
 
+from hdsim.errors import ConfigError
 from hdsim.platform import power
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.intervals import IntervalSets
@@ -23,10 +25,7 @@ if TYPE_CHECKING:
 def powered_until(finish_time: Floats, end_time: float, ran: Segments) -> float:
     """Returns the end of the period whose energy counts: the last finish, if any, or the interruption of a replay.
 
-    Args:
-        finish_time: (J,) s, NaN for a job that never ended.
-        end_time: End of the period accounted for, in seconds.
-        ran: Allocations; attempts that failures cut short may go beyond the last finish.
+    Attempts that failures cut short may go beyond the last finish (s, NaN for a job that never ended).
     """
     if np.isnan(finish_time).all():
         return end_time
@@ -160,10 +159,17 @@ class Segments:
             most_first = np.lexsort((-self.cpu_cores, group))
             amounts = self.amounts[most_first[np.unique(group[most_first], return_index=True)[1]]]
         return Segments(
-            self.platform, self.job[first], self.attempt[first], self.begin[first], end,
+            self.platform,
+            self.job[first],
+            self.attempt[first],
+            self.begin[first],
+            end,
             IntervalSets.of((held % n_cores).astype(np.int32), np.bincount(held // n_cores, minlength=len(first))),
-            speed, np.bincount(group, self.lost).astype(np.float64), np.bincount(group, self.requeued) > 0, amounts,
-        )  # fmt: skip
+            speed,
+            np.bincount(group, self.lost).astype(np.float64),
+            np.bincount(group, self.requeued) > 0,
+            amounts,
+        )
 
     @cached_property
     def last_attempts(self) -> Segments:
@@ -194,6 +200,23 @@ class Segments:
     def resources(self) -> Ints | Floats:
         """(A,) cores and GPUs of each segment."""
         return self.sizes if self.amounts is None else self.cpu_cores + self.gpus
+
+    def allocations(self, jobs: int) -> list[ProcSet]:
+        """(J,) cores and GPUs that each job has held since its last start, empty for a job that has not started.
+
+        Args:
+            jobs: Number of jobs, J.
+
+        Raises:
+            ConfigError: Cores have no ids.
+        """
+        if self.amounts is not None:
+            raise ConfigError("allocations: cores have no ids; jobs['allocated_resources'] has the CPU of each node")
+        last = self.last_attempts
+        found = [ProcSet() for _ in range(jobs)]
+        for job, held in zip(last.job.tolist(), last.held.procsets(), strict=True):
+            found[job] = held
+        return found
 
     @cached_property
     def texts(self) -> list[str]:

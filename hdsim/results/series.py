@@ -56,11 +56,7 @@ class StepFunction:
         return float(np.dot(self.values, seconds)) / span if span > 0 else float(self.values[-1])
 
     def at(self, times: Floats) -> Floats:
-        """Values at the given times, those before the first step taken as the first.
-
-        Args:
-            times: (N,) s.
-        """
+        """Values at the given times (N,) in seconds, those before the first step taken as the first."""
         return self.values[np.maximum(np.searchsorted(self.times, times, side="right") - 1, 0)]
 
     def within(self, period: Period) -> StepFunction:
@@ -93,10 +89,7 @@ class StepFunction:
         return StepFunction(self.times[kept], self.values[kept], self.end)
 
     def stretches(self, count: int) -> tuple[Floats, Floats, Floats, Floats]:
-        """Mean, lowest and highest value of stretches of equal length.
-
-        Args:
-            count: Number of stretches C, at least 1; the period is longer than 0.
+        """Mean, lowest and highest value of C stretches of equal length, of a period longer than 0.
 
         Returns:
             Begins of the stretches in seconds, exact means over time, lowest and highest values, each (C,).
@@ -112,11 +105,7 @@ class StepFunction:
 def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0.0) -> StepFunction:
     """The step function that starts with `initial` at 0 and changes at given times, in any order, up to `end`.
 
-    Args:
-        times: (E,) s, at least 0.
-        changes: (E,).
-        end: End of the last step in seconds.
-        initial: Value before the first change.
+    Times are (E,) s of at least 0, with a change each.
     """
     order = np.argsort(times, kind="stable")
     return _steps(times[order], initial + np.cumsum(changes[order]), end, initial)

@@ -68,13 +68,11 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """End of a run.
 
     Attributes:
-        directory: Its run directory.
         metrics: Its metrics; empty if it failed.
-        failure: Why it failed.
         error: The exception behind `failure`, in the process that executed the run only.
         seconds: Time of its execution; None if it had finished before.
         notes: Text on standard output and standard error of a run in a process of a pool.
@@ -88,23 +86,17 @@ class Outcome:
     notes: str = ""
 
 
-def finished(config: Mapping[str, Any], directory: Path) -> Outcome | str:
+def finished(config: Mapping[str, Any], directory: Path) -> RunOutcome | str:
     """Returns the outcome if the directory has a finished run of the configuration, else the reason in words."""
     from hdsim.results.run_directory.directory import RunDirectory
 
     run = RunDirectory(directory)
     outdated = run.outdated(config)
-    return Outcome(directory, run.metrics()) if outdated is None else outdated
+    return RunOutcome(directory, run.metrics()) if outdated is None else outdated
 
 
-def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory: Path) -> Outcome:
-    """Executes a run in its directory, in this process; an exception is recorded there and returned.
-
-    Args:
-        command: The command.
-        config: The configuration.
-        inputs: The parts that the command has built from it.
-        directory: The run directory; it is made if need be.
+def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory: Path) -> RunOutcome:
+    """Executes a run with inputs that the command has built, in this process; an exception is recorded and returned.
 
     Raises:
         ConfigError: Another process uses the directory, or it cannot be made.
@@ -131,8 +123,8 @@ def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory:
         ends = not isinstance(fault, Exception) or isinstance(fault, EOFError | click.Abort)
         failure: Any = _failure(fault) if ends else fault
         run.fail(failure)
-        return Outcome(directory, {}, Failure.of(failure), failure, perf_counter() - begin)
-    return Outcome(directory, run.metrics(), seconds=perf_counter() - begin)
+        return RunOutcome(directory, {}, Failure.of(failure), failure, perf_counter() - begin)
+    return RunOutcome(directory, run.metrics(), seconds=perf_counter() - begin)
 
 
 def _failure(fault: BaseException) -> PluginError:
@@ -144,14 +136,10 @@ def _failure(fault: BaseException) -> PluginError:
 
 def attempt(
     command: Command, config: Mapping[str, Any], directory: Path, composed: DictConfig | None = None
-) -> Outcome:
+) -> RunOutcome:
     """Builds and executes one of several runs, unless it has finished before; its failure is part of the outcome.
 
-    Args:
-        command: The command.
-        config: The configuration.
-        directory: The run directory.
-        composed: Hydra's composition of the configuration, for ``.hydra``.
+    `composed` is Hydra's composition of the configuration, for ``.hydra``.
 
     Raises:
         KeyboardInterrupt: A signal arrived; the results until then are in the directory.
@@ -160,7 +148,7 @@ def attempt(
     from hdsim.results.run_directory.lock import Lock
 
     done, begin = finished(config, directory), perf_counter()
-    if isinstance(done, Outcome):
+    if isinstance(done, RunOutcome):
         return done
     try:
         check_place(directory, config)
@@ -172,17 +160,17 @@ def attempt(
         with contextlib.suppress(ConfigError):
             run.start(config, kind=command.name)
             run.fail(error)
-        return Outcome(directory, {}, Failure.of(error), error, perf_counter() - begin)
+        return RunOutcome(directory, {}, Failure.of(error), error, perf_counter() - begin)
     try:
         outcome = as_job(composed, lambda: execute(command, config, inputs, directory))
     except (ConfigError, OSError) as error:  # The directory is in use, or cannot be written.
-        outcome = Outcome(directory, {}, Failure.of(error), error)
+        outcome = RunOutcome(directory, {}, Failure.of(error), error)
     finally:
         lock.release()
     return replace(outcome, seconds=perf_counter() - begin)
 
 
-def as_job(composed: DictConfig | None, function: Callable[[], Outcome]) -> Outcome:
+def as_job(composed: DictConfig | None, function: Callable[[], RunOutcome]) -> RunOutcome:
     """Calls a function as a job of Hydra if there is a composition of it."""
     if composed is None:
         return function()

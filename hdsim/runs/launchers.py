@@ -17,35 +17,37 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import BackendError, ConfigError
 from hdsim.results.run_directory.lock import owner
-from hdsim.runs.command import Command, Failure, Outcome, finished
+from hdsim.runs.command import Command, Failure, RunOutcome, finished
 from hdsim.runs.pool import attempt_quietly
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from hdsim.runs.plan import Run
+    from hdsim.runs.plan import PlannedRun
 
 #: Command, configuration, directory and composition of a run.
 _Task = tuple[Any, ...]
 #: Ended runs by their numbers; a text is the reason why a run was lost.
-_Ended = Iterator[tuple[int, Outcome | str]]
+_Ended = Iterator[tuple[int, RunOutcome | str]]
 #: Seconds between two looks at the jobs of submitit, and at the nodes of Ray.
 _LOOK, _ALIVE_INTERVAL = 0.2, 5.0
 #: Seconds until a process is taken for another one's that still uses a directory.
 _ENDS = 10.0
 #: Settings of submitit that are not named after the kind of cluster.
 _SHARED = (
-    "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name", "stderr_to_stdout",
-)  # fmt: skip
+    "timeout_min",
+    "cpus_per_task",
+    "gpus_per_node",
+    "tasks_per_node",
+    "mem_gb",
+    "nodes",
+    "name",
+    "stderr_to_stdout",
+)
 
 
-def launched(launcher: DictConfig, command: Command, runs: Sequence[Run]) -> Iterator[tuple[int, Outcome]]:
-    """Executes runs by a launcher of Hydra other than the basic one.
-
-    Args:
-        launcher: The configuration ``hydra.launcher``.
-        command: The command.
-        runs: The runs.
+def launched(launcher: DictConfig, command: Command, runs: Sequence[PlannedRun]) -> Iterator[tuple[int, RunOutcome]]:
+    """Executes runs by a launcher, ``hydra.launcher`` of the configuration, other than the basic one.
 
     Yields:
         The number of a run that has ended, and its outcome.
@@ -67,8 +69,8 @@ def launched(launcher: DictConfig, command: Command, runs: Sequence[Run]) -> Ite
         if isinstance(ended, str):
             # A worker may be lost after the end of its run.
             found = finished(runs[number].config, runs[number].directory)
-            lost = Outcome(runs[number].directory, {}, Failure("lost", ended))
-            yield number, found if isinstance(found, Outcome) else lost
+            lost = RunOutcome(runs[number].directory, {}, Failure("lost", ended))
+            yield number, found if isinstance(found, RunOutcome) else lost
         else:
             yield number, ended
 
@@ -99,7 +101,7 @@ def _joblib(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:
     get_reusable_executor().shutdown(wait=True)
 
 
-def _numbered(number: int, *task: Any) -> tuple[int, Outcome]:
+def _numbered(number: int, *task: Any) -> tuple[int, RunOutcome]:
     return number, attempt_quietly(*task)
 
 
@@ -178,7 +180,7 @@ def _ray(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:
             ray.shutdown()
 
 
-def _attempt_there(directory: Path, *task: Any) -> Outcome:
+def _attempt_there(directory: Path, *task: Any) -> RunOutcome:
     """Executes a run in the directory of the command, to which paths of the configuration are relative.
 
     Raises:

@@ -33,12 +33,10 @@ _UNSAFE = re.compile(r"[^\w.+=,@%()-]+")
 
 
 @dataclass(frozen=True)
-class Run:
-    """A planned run.
+class PlannedRun:
+    """A planned run; its directory is absolute.
 
     Attributes:
-        directory: Its run directory, absolute.
-        config: Its configuration.
         overrides: The overrides that it was composed with.
         varied: The keys that vary in the sweep, with this run's values as they are written in overrides.
         composed: Hydra's composition of the configuration.
@@ -53,15 +51,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of a sweep.
-
-    Attributes:
-        directory: The folder of their directories, absolute.
-        runs: The runs, no two of the same configuration.
-    """
+    """The runs of a sweep, no two of the same configuration; `directory`, absolute, is the folder of theirs."""
 
     directory: Path
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
 
     def shard(self, number: int, count: int) -> Sweep:
         """Returns part `number` of `count` of the runs, counted from 1; the parts are disjoint and complete.
@@ -77,11 +70,7 @@ class Sweep:
 
 
 def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
-    """Plans the runs of a sweep.
-
-    Args:
-        composer: Composes the configurations.
-        overrides: Overrides with the values of the sweep, as `Composer.overrides` returns them.
+    """Plans the runs of a sweep of overrides, as `Composer.overrides` returns them.
 
     Raises:
         ConfigError: An override is wrong.
@@ -101,14 +90,14 @@ def plan(composer: Composer, overrides: Sequence[str]) -> Sweep:
     planned = dict(sorted(first.items(), key=lambda item: item[1]))
     names = _names([varied[number] for number in planned.values()])
     places = _places(dict(zip(planned, names, strict=True)), directory)
-    runs: dict[str, Run] = {}
+    runs: dict[str, PlannedRun] = {}
     for key, number in planned.items():
         composition = compositions[number]
         place = composition.subdirectory or places[key]
         if place in runs:
             raise ConfigError(f"expected a directory for each run, got '{place}' for two", where="hydra.sweep.subdir")
         composition.enter(place)
-        runs[place] = Run(
+        runs[place] = PlannedRun(
             directory / place, composition.config, composition.overrides, varied[number], composition.hydra
         )
     return Sweep(directory, tuple(runs.values()))
@@ -157,14 +146,10 @@ def _key(config: Mapping[str, Any]) -> str:
 
 
 def _places(names: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Directories of configurations in the folder of a sweep.
+    """Directories of configurations, each with a name by its key, in the folder of a sweep.
 
     A configuration keeps the directory of an earlier run of it. Any other takes its name, with a hash if a run of
     another configuration has left results there.
-
-    Args:
-        names: Name of each configuration by its key.
-        directory: The folder.
     """
     manifests = {}
     for path in sorted(directory.glob(f"*/{MANIFEST}")):

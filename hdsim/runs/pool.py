@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from hdsim.results.run_directory.failure import Failure
-from hdsim.runs.command import Command, Outcome, attempt
+from hdsim.runs.command import Command, RunOutcome, attempt
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 
 #: Imported once for all workers.
 _PRELOADED = (
-    "hdsim.backends.sim", "hdsim.config.composer", "hdsim.platform.load", "hdsim.results.run_directory.directory",
-    "hdsim.runs.pool", "hdsim.runs.replays", "hdsim.simulation.compiled", "hdsim.workload.load",
-)  # fmt: skip
+    "hdsim.backends.sim",
+    "hdsim.config.composer",
+    "hdsim.platform.load",
+    "hdsim.results.run_directory.directory",
+    "hdsim.runs.pool",
+    "hdsim.runs.replays",
+    "hdsim.simulation.compiled",
+    "hdsim.workload.load",
+)
 #: Variables that limit the threads of numerical libraries.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
 
@@ -39,9 +45,6 @@ class Pool:
 
     Workers keep the platforms and traces that they have read. A worker that is killed costs the run that it executes,
     and a new worker takes its place. Workers end with the process that made them.
-
-    Args:
-        jobs: Number of processes.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -56,21 +59,17 @@ class Pool:
 
     def submit(
         self, command: Command, config: Mapping[str, Any], directory: Path, *, composed: DictConfig | None = None
-    ) -> Future[Outcome]:
+    ) -> Future[RunOutcome]:
         """Has a worker build and execute a run, after those submitted before.
 
-        Args:
-            command: The command; it is sent by pickle.
-            config: The configuration.
-            directory: The run directory.
-            composed: Hydra's composition of the configuration, for ``.hydra``.
+        The command is sent by pickle; `composed` is Hydra's composition of the configuration, for ``.hydra``.
 
         Returns:
             The outcome. Its exception is an error of the pool itself, such as a command that cannot be pickled.
         """
         return self._threads.submit(self._attempt, command, config, directory.absolute(), composed)
 
-    def _attempt(self, command: Command, config: Mapping[str, Any], directory: Path, composed: Any) -> Outcome:
+    def _attempt(self, command: Command, config: Mapping[str, Any], directory: Path, composed: Any) -> RunOutcome:
         worker = self._idle.get() or _Worker(self._context)
         self._busy.add(worker)
         replacement = None
@@ -85,7 +84,7 @@ class Pool:
                 failure = Failure("interrupted", "interrupted before it began")
             else:
                 failure = Failure("killed", worker.ending())
-            outcome = Outcome(directory, {}, failure)
+            outcome = RunOutcome(directory, {}, failure)
         finally:
             self._busy.discard(worker)
             self._idle.put(replacement)
@@ -117,11 +116,7 @@ class Pool:
 
 
 def start_server(jobs: int) -> None:
-    """Starts the server of the workers, which forks itself for each; it imports their modules in the meantime.
-
-    Args:
-        jobs: Number of workers, which share the cores.
-    """
+    """Starts the server of workers, which share the cores; it imports their modules, and forks itself for each."""
     forkserver.set_forkserver_preload(list(_PRELOADED))
     with _limited_threads(max(1, (os.cpu_count() or 1) // jobs)):
         forkserver.ensure_running()
@@ -140,14 +135,14 @@ class _Worker:
     def is_alive(self) -> bool:
         return bool(self._process.is_alive())
 
-    def attempt(self, *task: Any) -> Outcome:
+    def attempt(self, *task: Any) -> RunOutcome:
         """Executes a run.
 
         Raises:
             EOFError: The process has ended.
         """
         self._channel.send(task)
-        outcome: Outcome = self._channel.recv()
+        outcome: RunOutcome = self._channel.recv()
         return outcome
 
     def stop(self) -> None:
@@ -210,7 +205,7 @@ def _serve(channel: Connection) -> None:
             channel.send(_interruptible(*channel.recv()))
 
 
-def _interruptible(command: Command, config: Mapping[str, Any], directory: Path, composed: Any) -> Outcome:
+def _interruptible(command: Command, config: Mapping[str, Any], directory: Path, composed: Any) -> RunOutcome:
     """Executes a run that SIGTERM interrupts; afterwards the signal is ignored."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -219,12 +214,12 @@ def _interruptible(command: Command, config: Mapping[str, Any], directory: Path,
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def attempt_quietly(command: Command, config: Mapping[str, Any], directory: Path, composed: Any) -> Outcome:
+def attempt_quietly(command: Command, config: Mapping[str, Any], directory: Path, composed: Any) -> RunOutcome:
     """Builds and executes a run in a process of several; the outcome has the text that it writes."""
     written = io.StringIO()
     with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
         try:
             outcome = attempt(command, config, directory, composed)
         except KeyboardInterrupt as error:
-            outcome = Outcome(directory, {}, Failure.of(error))
+            outcome = RunOutcome(directory, {}, Failure.of(error))
     return replace(outcome, error=None, notes=written.getvalue())

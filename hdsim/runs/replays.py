@@ -70,11 +70,7 @@ def replay(
 ) -> tuple[Result, dict[str, Any]]:
     """Replays on the backend; returns the result and the backend's entries of the manifest.
 
-    Args:
-        config: The configuration.
-        inputs: The parts that were built from it.
-        directory: The run directory.
-        progress: See :func:`hdsim.simulation.simulation.simulate`; None is a bar on a terminal.
+    `progress` is as in :func:`hdsim.simulation.simulation.simulate`; None is a bar on a terminal.
     """
     options = {key: config[key] for key in (*_MODELS, "seed")}
     options |= {"progress": sys.stderr.isatty() if progress is None else progress, "config": config}

@@ -32,10 +32,7 @@ _SHOWN = 60
 class Original:
     """A finished run that is to be repeated.
 
-    Attributes:
-        directory: Its run directory.
-        manifest: Its manifest.
-        moved: Present place of each input, or folder of inputs, that lies elsewhere now.
+    `moved` has the present place of each input, or folder of inputs, that lies elsewhere now.
     """
 
     directory: Path
@@ -109,12 +106,7 @@ class Original:
         )
 
     def changed_contents(self, platform: Platform | None, workload: Workload | None) -> list[Change]:
-        """Inputs that have been read and differ from those of the run, bundled files among them, and other jobs.
-
-        Args:
-            platform: The platform as it was read now.
-            workload: The workload as it was read now.
-        """
+        """Inputs that have been read and differ from those of the run, bundled files among them, and other jobs."""
         then = {(entry["kind"], entry["sha256"]): entry["path"] for entry in self._inputs if entry["kind"] != "module"}
         now = {(entry["kind"], entry["sha256"]): entry["path"] for entry in inputs(self.config, platform, workload)}
         lost = [key for key in then if key not in now]
@@ -147,10 +139,7 @@ class Original:
                 sys.path.insert(0, str(folder))
 
     def compare(self, directory: Path) -> Iterator[tuple[str, str | None]]:
-        """Compares the results of a repetition, byte by byte.
-
-        Args:
-            directory: Its run directory.
+        """Compares the results of a repetition in another directory, byte by byte.
 
         Yields:
             Name of each file of results, and its first difference in words, None if the bytes are equal.

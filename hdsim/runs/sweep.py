@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 
 from hdsim.errors import ConfigError
-from hdsim.runs.command import Command, Outcome, attempt, finished
+from hdsim.runs.command import Command, RunOutcome, attempt, finished
 from hdsim.runs.launchers import launched
-from hdsim.runs.plan import Run
+from hdsim.runs.plan import PlannedRun
 from hdsim.runs.pool import Pool
 
 
-def check_all(command: Command, runs: Sequence[Run]) -> None:
+def check_all(command: Command, runs: Sequence[PlannedRun]) -> None:
     """Checks the runs of a sweep as far as possible without reading every file.
 
     Raises:
@@ -25,29 +25,22 @@ def check_all(command: Command, runs: Sequence[Run]) -> None:
     command.build(runs[0].config)
 
 
-class Observer:
+class SweepObserver:
     """Is told of the progress of a sweep; by default it does nothing."""
 
-    def found(self, finished: Sequence[Outcome], outdated: Mapping[str, Sequence[Run]]) -> None:
-        """Is called at the beginning.
+    def found(self, finished: Sequence[RunOutcome], outdated: Mapping[str, Sequence[PlannedRun]]) -> None:
+        """Is called at the beginning, with finished runs and, by the reason in words, with those that do not count."""
 
-        Args:
-            finished: Outcomes of the runs that have finished before.
-            outdated: Runs with an earlier run in their directory that does not count, by the reason in words.
-        """
-
-    def done(self, run: Run, outcome: Outcome) -> None:
+    def done(self, run: PlannedRun, outcome: RunOutcome) -> None:
         """Is called after each other run."""
 
 
-def run_all(command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: Observer | None = None) -> list[Outcome]:
+def run_all(
+    command: Command, runs: Sequence[PlannedRun], *, jobs: int = 1, observer: SweepObserver | None = None
+) -> list[RunOutcome]:
     """Executes the runs that have not finished before; the failure of one does not stop the others.
 
-    Args:
-        command: The command.
-        runs: The runs.
-        jobs: Number of processes; 1 is this one. With a launcher of Hydra other than the basic one it is 1.
-        observer: Is told of the progress.
+    With 1 process it is this one, and so it must be with a launcher of Hydra other than the basic one.
 
     Returns:
         The outcomes in the order of `runs`.
@@ -59,12 +52,12 @@ def run_all(command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: O
     """
     if jobs > 1 and not _is_basic(runs[0]):
         raise ConfigError("expected basic with --jobs above 1", where="hydra/launcher")
-    observer = observer or Observer()
-    outcomes: dict[int, Outcome] = {}
-    outdated: dict[str, list[Run]] = {}
+    observer = observer or SweepObserver()
+    outcomes: dict[int, RunOutcome] = {}
+    outdated: dict[str, list[PlannedRun]] = {}
     for number, run in enumerate(runs):
         known = finished(run.config, run.directory)
-        if isinstance(known, Outcome):
+        if isinstance(known, RunOutcome):
             outcomes[number] = known
         elif known:
             outdated.setdefault(known, []).append(run)
@@ -80,7 +73,7 @@ def run_all(command: Command, runs: Sequence[Run], *, jobs: int = 1, observer: O
     return [outcomes[number] for number in range(len(runs))]
 
 
-def ended(runs: Sequence[Run]) -> None:
+def ended(runs: Sequence[PlannedRun]) -> None:
     """Tells the callbacks of Hydra that a sweep has ended (``on_multirun_end``); their errors become warnings."""
     from hdsim.config.jobs import Callbacks
 
@@ -89,8 +82,8 @@ def ended(runs: Sequence[Run]) -> None:
 
 
 def _executed(
-    command: Command, runs: Sequence[Run], numbers: Sequence[int], jobs: int
-) -> Iterator[tuple[int, Outcome]]:
+    command: Command, runs: Sequence[PlannedRun], numbers: Sequence[int], jobs: int
+) -> Iterator[tuple[int, RunOutcome]]:
     """Executes the runs of these numbers; yields number and outcome of each when it has ended."""
     if numbers and not _is_basic(runs[0]):
         places = launched(runs[0].composed.hydra.launcher, command, [runs[number] for number in numbers])
@@ -110,7 +103,7 @@ def _executed(
             yield futures[future], future.result()
 
 
-def _is_basic(run: Run) -> bool:
+def _is_basic(run: PlannedRun) -> bool:
     """Whether the launcher is that of Hydra itself, instead of which hdsim executes the runs."""
     from omegaconf import OmegaConf
 
@@ -119,5 +112,5 @@ def _is_basic(run: Run) -> bool:
     return str(run.composed.hydra.launcher["_target_"]).endswith(".BasicLauncher")
 
 
-def _inputs(run: Run) -> str:
+def _inputs(run: PlannedRun) -> str:
     return json.dumps([run.config.get(key) for key in ("platform", "workload", "seed")], sort_keys=True)

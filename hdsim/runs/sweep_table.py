@@ -15,11 +15,7 @@ from hdsim.util.files import shown
 
 
 class SweepTable(Callback):
-    """A callback of Hydra that prints the means of a sweep with their intervals, the best of each column marked.
-
-    Args:
-        metrics: The columns.
-    """
+    """A callback of Hydra that prints the means of a sweep in some metrics with their intervals, the best marked."""
 
     def __init__(self, metrics: Sequence[str]) -> None:
         self._metrics = list(metrics)

@@ -21,11 +21,9 @@ CSV, PARQUET = "runs.csv", "runs.parquet"
 
 
 def write_table(directory: Path, *, parquet: bool = True) -> Path:
-    """Writes the table of the runs in the folder of a sweep, from their directories alone.
+    """Writes the table of the runs in the folder of a sweep from their directories alone; returns the last file.
 
-    Args:
-        directory: The folder.
-        parquet: Write ``runs.parquet`` too, where the package pyarrow is installed.
+    ``runs.parquet`` is written where the package pyarrow is installed.
 
     Returns:
         The last file written.

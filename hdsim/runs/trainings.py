@@ -14,17 +14,17 @@ from hdsim.runs.command import Command
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.setup import Setup
+    from hdsim.learning.training.task import Task
 
 
-def build_training(config: Mapping[str, Any]) -> Setup:
+def build_training(config: Mapping[str, Any]) -> Task:
     """Reads and constructs everything that a configuration names.
 
     Raises:
         HdsimError: A file or a setting cannot be used.
     """
     from hdsim.backends.base import make_backend
-    from hdsim.learning.training.setup import TrainingSetup
+    from hdsim.learning.training.scheduling import SchedulingTask
 
     if config.get("metrics"):
         raise ConfigError("expected null: metrics of one's own are of replays, of hdsim run", where="metrics")
@@ -32,16 +32,16 @@ def build_training(config: Mapping[str, Any]) -> Setup:
     platform = read_platform(config, backend)
     workload = read_workload(config, platform)
     if config["train"]["evolution"] is not None:
-        from hdsim.learning.training.orders import OrderSetup
+        from hdsim.learning.training.order.task import OrderTask
 
-        return OrderSetup.of(config, platform, workload, backend)
+        return OrderTask(config, platform, workload, backend)
     traces = [read_workload(config, platform, path, "train.traces") for path in config["train"]["traces"] or ()]
-    return TrainingSetup.of(config, platform, workload, traces, backend)
+    return SchedulingTask(config, platform, workload, traces, backend)
 
 
 def run_training(
     config: Mapping[str, Any],
-    setup: Setup,
+    task: Task,
     directory: Path,
     *,
     resume: bool = False,
@@ -50,13 +50,8 @@ def run_training(
 ) -> tuple[Any, dict[str, Any]]:
     """Trains; see :func:`hdsim.learning.training.run.run_training`.
 
-    Args:
-        config: The configuration.
-        setup: The parts that were built from it.
-        directory: The run directory.
-        resume: Continue the training that has begun there.
-        command: The command that continues it, for the message of an interruption.
-        quiet: Show no progress. In a process of a pool, whose text is shown at the end, there is none either.
+    `command` continues it, for the message of an interruption. In a process of a pool, whose text is shown at the end,
+    there is no progress either.
 
     Raises:
         KeyboardInterrupt: A signal arrived.
@@ -65,7 +60,7 @@ def run_training(
 
     progress = not quiet and not isinstance(sys.stderr, io.StringIO)
     try:
-        return run.run_training(setup, directory, resume=resume, progress=progress)
+        return run.run_training(task, directory, resume=resume, progress=progress)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; '{command} resume=true hydra.run.dir={shown(directory)}' continues from here"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.errors import ConfigError, DecisionError, nearest
+from hdsim.kernels.rules import UNLIMITED, name_and_depth, rule_label
 from hdsim.util.copies import itself
 from hdsim.util.plugins import PluginType, installed, short_name
 
@@ -74,6 +75,7 @@ class StockRules:
         order: Order of the queue.
         candidates: Order in which backfilling tries jobs, None for `order`.
         backfill: Name of the backfilling algorithm.
+        depth: Jobs to which its plan gives reservations.
         commit_head: Once a job is the head it stays the head until it starts.
         estimates: Source of the run times that the scheduler expects, see :mod:`hdsim.scheduling.estimates`.
     """
@@ -83,6 +85,7 @@ class StockRules:
     backfill: str
     commit_head: bool
     estimates: str = "requested"
+    depth: int = UNLIMITED
 
     __deepcopy__ = itself
 
@@ -138,6 +141,7 @@ BACKFILLS = {
     "conservative": "every job has a reservation in order, made anew when jobs end early or late",
     "rlscheduler": "that of RLScheduler's code: the head is reserved once, no spare cores, a strict comparison",
     "greedy": "whatever fits starts, in order, without reservations, as in Kubernetes",
+    "hybrid": "the first jobs have reservations: 64, or as many as `hybrid4` or the number 4 says",
 }
 
 
@@ -169,6 +173,9 @@ def parse_name(name: str) -> dict[str, Any]:
         return {"job_policy": "priority", "backfill": "greedy", "core_policy": name}
     config: dict[str, Any] = {}
     words = name.split("-")
+    if words[0].isidentifier() and name_and_depth(words[0])[0] == "hybrid":
+        config["backfill"] = words.pop(0)
+        words = words or ["fcfs"]
     for key, allowed in (("backfill", BACKFILLS), ("job_policy", ORDERS), ("core_policy", CORE_POLICIES)):
         # Names such as wfp3-bug are two words.
         for count in (2, 1):
@@ -198,7 +205,9 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
     given = {key: value for key, value in settings.items() if value not in (None, "none")}
     rest = {key: value for key, value in settings.items() if key not in ("backfill", "job_policy")}
     own = given.get("backfill", "")
-    if isinstance(own, Mapping) or str(own).endswith(".py"):
+    if str(own).isdecimal():
+        given["backfill"] = rule_label(own)
+    elif isinstance(own, Mapping) or str(own).endswith(".py"):
         own = own if isinstance(own, Mapping) else {"path": own}
         given["backfill"] = short_name(own)
         rest |= {f"backfill.{key}": value for key, value in own.items() if key not in ("path", "_target_")}

@@ -103,9 +103,11 @@ def columns_of(workload: Workload) -> Jobs:
     """Returns what the network sees of all jobs."""
     if workload not in _JOBS:
         _JOBS[workload] = Jobs.of(
-            workload.submission_time.copy(), workload.requested_time.copy(), workload.requested_cores.copy(),
+            workload.submission_time.copy(),
+            workload.requested_time.copy(),
+            workload.requested_cores.copy(),
             workload.user,
-        )  # fmt: skip
+        )
     return _JOBS[workload]
 
 
@@ -263,9 +265,16 @@ class Checks:
 
     def _cost(self, past: Jobs, runtime: Floats, network: int) -> float:
         replay = make_replay(
-            past, runtime, self._networks[[network]], self._cores, np.zeros(0, np.int64), backfill=self._backfill,
-            commit=self._commit, after_start=network == 0, errors=self.errors[-1],
-        )  # fmt: skip
+            past,
+            runtime,
+            self._networks[[network]],
+            self._cores,
+            np.zeros(0, np.int64),
+            backfill=self._backfill,
+            commit=self._commit,
+            after_start=network == 0,
+            errors=self.errors[-1],
+        )
         advance(replay, 4 * len(runtime))
         machine = replay.machine
         return float(mean_cost(BOUNDED_SLOWDOWN, past.submission, machine.starting_time, machine.finish_time))
@@ -325,9 +334,15 @@ class Present:
         size, kind = np.zeros(count, np.int64), np.full(count, -1)
         blank = Jobs(np.zeros(count), np.zeros(count), size, np.zeros((count + 1, SUMS)), kind)
         replay = make_replay(
-            blank, np.zeros(count), self._networks, self._cores, np.zeros(0, np.int64), backfill=self._backfill,
-            commit=self._commit, errors=np.zeros(2),
-        )  # fmt: skip
+            blank,
+            np.zeros(count),
+            self._networks,
+            self._cores,
+            np.zeros(0, np.int64),
+            backfill=self._backfill,
+            commit=self._commit,
+            errors=np.zeros(2),
+        )
         return replay.with_arrivals(np.zeros(0, np.int64), np.zeros(count))
 
 
@@ -415,9 +430,18 @@ def scores(
     releases = Releases(ends[order], held[order], sizes[order], np.array([len(held)]))
     result = np.empty(len(queued))
     learned_scores.learned_scores(
-        networks[followed], float(cores), rule, float(cluster.now), float(cluster.n_idle),
-        queued, len(queued), *jobs[:4], errors, releases, result,
-    )  # fmt: skip
+        networks[followed],
+        float(cores),
+        rule,
+        float(cluster.now),
+        float(cluster.n_idle),
+        queued,
+        len(queued),
+        *jobs[:4],
+        errors,
+        releases,
+        result,
+    )
     return result
 
 
@@ -446,7 +470,9 @@ def _submitted(queued: Ints, cluster: Cluster) -> tuple[Jobs, slice | Ints, Ints
         return columns_of(workload), slice(None), queued
     known = np.flatnonzero([state != FinalState.NOT_SUBMITTED for state in cluster.state])
     seen = Jobs.of(
-        workload.submission_time[known], workload.requested_time[known], workload.requested_cores[known],
+        workload.submission_time[known],
+        workload.requested_time[known],
+        workload.requested_cores[known],
         workload.user[known],
-    )  # fmt: skip
+    )
     return seen, known, np.searchsorted(known, queued)

@@ -11,7 +11,7 @@ from hdsim.platform.schema import QUANTITIES
 from hdsim.simulation.simulation import Simulation
 
 
-class Interrupted(KeyboardInterrupt):
+class SimulationInterrupted(KeyboardInterrupt):
     """A simulation was interrupted.
 
     Attributes:
@@ -38,5 +38,5 @@ def run_alone(gang: Gang) -> GangRun:
         running = simulation.cluster.gangs.get(0)
         if running is None or not len((until := running.run(complete=False)).sizes):
             raise
-        raise Interrupted(until) from None
+        raise SimulationInterrupted(until) from None
     return simulation.cluster.gangs[0].run()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.kernels.lists import Jobs, improve, least_busy_times, make_steps, schedule
+from hdsim.kernels.lists import ListedJobs, improve, least_busy_times, make_steps, schedule
 from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, MEAN_COSTS, TURNAROUND_TIME, WAITING_TIME, mean_cost
 from hdsim.kernels.rules import TAU
 from hdsim.scheduling.agent import BACKFILLS
@@ -102,7 +102,7 @@ def bound(
     scores = {order: float(result.metrics[objective]) for order, result in results.items()}
     best = min(scores, key=scores.__getitem__)
     first = np.argsort(results[best].jobs["starting_time"], kind="stable")
-    jobs = Jobs(
+    jobs = ListedJobs(
         submission=workload.submission_time.copy(),
         runtime=workload.runtime.copy(),
         size=workload.requested_cores.copy(),
@@ -114,7 +114,7 @@ def bound(
     return Bound(objective, scores, min(attained, scores[best]), lower_bound(jobs), done)
 
 
-def _search(jobs: Jobs, first: Ints, moves: int, seconds: float | None, seed: int) -> tuple[float, int]:
+def _search(jobs: ListedJobs, first: Ints, moves: int, seconds: float | None, seed: int) -> tuple[float, int]:
     """Returns the least mean cost that is found from a list on, and the number of moves."""
     rng, steps, count = np.random.default_rng(seed), make_steps(len(first)), len(first)
     start, finish = np.empty((2, count))
@@ -129,7 +129,7 @@ def _search(jobs: Jobs, first: Ints, moves: int, seconds: float | None, seed: in
     return least, done
 
 
-def lower_bound(jobs: Jobs) -> float:
+def lower_bound(jobs: ListedJobs) -> float:
     """Returns a mean cost that no schedule of jobs, in order of submission, is below.
 
     Let job j take n_j of m cores for r_j seconds from its start S_j on. One machine with the power of all cores that

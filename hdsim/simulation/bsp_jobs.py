@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.time_breakdown import TimeBreakdown
 from hdsim.errors import DecisionError
-from hdsim.simulation.executor import CoreIds, Executor, Progress, placed
+from hdsim.simulation.executor import CoreIds, Executor, JobProgress, placed
 from hdsim.simulation.running_job import COMPUTING, EXCHANGING, OVER, PARALLEL, WAITING, RunningJob
 from hdsim.simulation.sharing import ProcessorSharing, TaskGroup
 from hdsim.simulation.task_cores import Cores
@@ -204,7 +204,7 @@ class BspJobs(Executor):
                     self._affected[running] = None
         return [running.job for running in jobs]
 
-    def progress(self, job: int, now: float) -> Progress:
+    def progress(self, job: int, now: float) -> JobProgress:
         """See :meth:`Executor.progress`; the share of a step with messages is relative to its uncontended duration."""
         running = self._running[job]
         step = running.step
@@ -213,7 +213,7 @@ class BspJobs(Executor):
         else:
             seconds = self._uncontended(running)
             share = (now - running.entered) / seconds if seconds else 1.0
-        return Progress(running.index, min(share, 1.0))
+        return JobProgress(running.index, min(share, 1.0))
 
     def loads(self, job: int) -> NDArray[np.float64] | float:
         """See :meth:`Executor.loads`; tasks that wait for messages or at barriers use their cores, delays do not."""

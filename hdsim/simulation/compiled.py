@@ -26,7 +26,7 @@ from hdsim.kernels.machine_state import JobColumns, make_machine
 from hdsim.kernels.profiles import make_profile
 from hdsim.kernels.queue_tree import make_queue_tree
 from hdsim.kernels.ranked_queue import Plan, RankedQueue
-from hdsim.kernels.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, Backfilling
+from hdsim.kernels.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, PLANNED, Backfilling
 from hdsim.platform.schema import CORES
 from hdsim.results.moment import Moment
 from hdsim.results.result import Result
@@ -38,7 +38,7 @@ from hdsim.util.intervals import IntervalSets
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
     from hdsim.simulation.terminal import ReplayBar
     from hdsim.util.arrays import Floats, Ints
     from hdsim.workload.model import Workload
@@ -48,7 +48,7 @@ _INSTANTS = 4096
 
 
 def compiled_cores(
-    platform: Platform, workload: Workload, setup: Setup, *, kill_at_walltime: bool, batch_events: bool
+    platform: Platform, workload: Workload, setup: ReplaySetup, *, kill_at_walltime: bool, batch_events: bool
 ) -> CompiledCores | None:
     """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention."""
     rules, refused = stock_rules(setup.agent), setup.infeasible
@@ -65,6 +65,8 @@ def compiled_cores(
 def has_kernel(rules: StockRules) -> bool:
     """Returns whether compiled code knows the rules, where cores are interchangeable."""
     plain = rules.candidates is None and rules.estimates == "requested"
+    if rules.backfill == "hybrid" and rules.candidates is not None:
+        return False
     return rules.static or (rules.order.network is not None and plain and rules.backfill in HEAD_ALONE_NUMBERS)
 
 
@@ -132,11 +134,11 @@ def make_replay(
     )
     made = make_machine(
         columns, infeasible, backfill=backfill, commit=rules.commit_head, batch=batch_events, cores=cores,
-        releases=backfill not in (Backfilling.NONE, Backfilling.GREEDY),
+        releases=backfill not in (Backfilling.NONE, Backfilling.GREEDY), depth=rules.depth,
     )  # fmt: skip
     waiting = make_heap(jobs if backfill in HEAD_ALONE else 0)
     tree, plan = make_queue_tree(0 if on_nodes or backfill == Backfilling.NONE else jobs), None
-    if backfill == Backfilling.CONSERVATIVE and not on_nodes:
+    if backfill in PLANNED and not on_nodes:
         plan = Plan(make_profile(jobs + 2), make_heap(jobs))
     return Replay(made, RankedQueue(rank, place, candidate, waiting, tree), None, plan)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hdsim.kernels.machine import Replay
     from hdsim.platform.model import Platform
     from hdsim.scheduling.learned import Checks
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
     from hdsim.util.arrays import Ints
     from hdsim.workload.model import Workload
 
@@ -46,7 +46,7 @@ _BACKFILLS = ("none", "easy", "greedy")
 
 
 def compiled_nodes(
-    platform: Platform, workload: Workload, setup: Setup, *, kill_at_walltime: bool, batch_events: bool
+    platform: Platform, workload: Workload, setup: ReplaySetup, *, kill_at_walltime: bool, batch_events: bool
 ) -> CompiledNodes | None:
     """Returns the replay of what has been set up, None if only the engine has what it needs."""
     rules, model = stock_rules(setup.agent), setup.contention

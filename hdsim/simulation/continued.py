@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from hdsim.kernels.machine import Replay
     from hdsim.kernels.machine_state import Machine
     from hdsim.simulation.engine import Engine, Rest
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
     from hdsim.util.arrays import Floats, Ints
 
 
 def continued_replay(
-    setup: Setup, env: Engine, *, kill_at_walltime: bool, batch_events: bool
+    setup: ReplaySetup, env: Engine, *, kill_at_walltime: bool, batch_events: bool
 ) -> ContinuedCores | ContinuedNodes | None:
     """Returns the rest of a replay in compiled code, None if only the engine has what it needs.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hdsim.failures import Failures
     from hdsim.kernels import speeds
-    from hdsim.simulation.executor import CoreIds, Executor, Progress
+    from hdsim.simulation.executor import CoreIds, Executor, JobProgress
     from hdsim.workload.model import Workload
 
 log = logging.getLogger(__name__)
@@ -331,7 +331,7 @@ class Engine(UserEvents):
         jobs = self._executor.set_speed(chosen, share, self.cluster.now)
         self.cluster.record_speed(chosen, share, jobs)
 
-    def progress(self, job: int) -> Progress:
+    def progress(self, job: int) -> JobProgress:
         """Returns the progress of a running job.
 
         Raises:

@@ -27,7 +27,7 @@ CoreIds = Sequence[int] | NDArray[np.integer[Any]]
 _NONE = -1
 
 
-class Progress(NamedTuple):
+class JobProgress(NamedTuple):
     """Progress of a running job.
 
     Attributes:
@@ -169,7 +169,7 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def progress(self, job: int, now: float) -> Progress:
+    def progress(self, job: int, now: float) -> JobProgress:
         """Returns the progress of a running job."""
 
     @abstractmethod
@@ -216,10 +216,10 @@ def placed(placement: Any, platform: Platform) -> Placement:
 class RigidExecutor(Executor):
     """Base class of executors of jobs without programs: a job is one amount of work on all its cores."""
 
-    def progress(self, job: int, now: float) -> Progress:
+    def progress(self, job: int, now: float) -> JobProgress:
         """See :meth:`Executor.progress`."""
         runtime = self._runtime[job]
-        return Progress(0, 1.0 - max(self._left_at(job, now), 0.0) / runtime if runtime else 1.0)
+        return JobProgress(0, 1.0 - max(self._left_at(job, now), 0.0) / runtime if runtime else 1.0)
 
     def loads(self, job: int) -> NDArray[np.float64] | float:
         """See :meth:`Executor.loads`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hdsim.gangs.simulation import Gang, RunningGang
-from hdsim.simulation.executor import Progress, Uncontended
+from hdsim.simulation.executor import JobProgress, Uncontended
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -70,14 +70,14 @@ class GangJobs(Uncontended):
         super().end(job, now)
         self._superstep.pop(job, None)
 
-    def progress(self, job: int, now: float) -> Progress:
+    def progress(self, job: int, now: float) -> JobProgress:
         """See :meth:`hdsim.simulation.executor.Executor.progress`; the steps are supersteps."""
         if self._gang[job] is None:
             return super().progress(job, now)
         if job not in self._superstep:
-            return Progress(0, 0.0)
+            return JobProgress(0, 0.0)
         begin, end = self._superstep[job]
-        return Progress(self._cluster.gangs[job].planned - 1, (now - begin) / (end - begin))
+        return JobProgress(self._cluster.gangs[job].planned - 1, (now - begin) / (end - begin))
 
     def settle(self, now: float) -> list[tuple[int, float]]:
         """See :meth:`hdsim.simulation.executor.Executor.settle`."""

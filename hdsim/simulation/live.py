@@ -13,7 +13,7 @@ from hdsim.simulation.setup import make_rigid_executor
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.simulation.executor import Executor
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
 
 
 class LiveJobs:
@@ -36,7 +36,7 @@ class LiveJobs:
 
     deciding, user_processes, active_process = True, 0, None
 
-    def __init__(self, setup: Setup, *, kill_at_walltime: bool) -> None:
+    def __init__(self, setup: ReplaySetup, *, kill_at_walltime: bool) -> None:
         self.cluster = setup.cluster
         self._contention, self._kill_at_walltime = setup.contention, kill_at_walltime
 

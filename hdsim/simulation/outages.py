@@ -30,7 +30,7 @@ class Repair(simpy.Event):
         return other
 
 
-class Simulation(Protocol):
+class OutageEngine(Protocol):
     """The part of :class:`hdsim.simulation.engine.Engine` that outages use."""
 
     cluster: Cluster
@@ -61,7 +61,7 @@ class NodeOutages:
 
     __deepcopy__ = with_own_containers
 
-    def __init__(self, engine: Simulation, failures: Failures, rng: np.random.Generator | None) -> None:
+    def __init__(self, engine: OutageEngine, failures: Failures, rng: np.random.Generator | None) -> None:
         self._engine = engine
         self._interval = failures.checkpoint_interval
         self._max_restarts = failures.max_restarts

@@ -23,7 +23,7 @@ from hdsim.simulation.terminal import ReplayBar, collecting_less, replay_bar, si
 
 if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _INSTANTS_PER_UPDATE = 128
 
 
-class Backend(Protocol):
+class ReplayBackend(Protocol):
     """The part of the backend interface that the loop uses."""
 
     def advance(self) -> bool:
@@ -56,7 +56,7 @@ class EpisodeBackend(Protocol):
     brings_jobs: bool
     repeats: bool
 
-    def episode(self, setup: Setup) -> Backend:
+    def episode(self, setup: ReplaySetup) -> ReplayBackend:
         """Returns what runs the jobs of an episode."""
 
 
@@ -163,7 +163,7 @@ def _job(error: BaseException, cluster: Cluster) -> str:
 
 
 def replay(
-    backend: Backend,
+    backend: ReplayBackend,
     cluster: Cluster,
     agent: Agent,
     stop: list[int],

@@ -39,10 +39,29 @@ class RunningJob:
     """The state of a running job."""
 
     __slots__ = (
-        "activity", "announced", "begun", "date", "entered", "exchanges", "groups", "growth", "index", "job", "kind",
-        "known_groups", "left", "nodes", "placement", "rate", "seconds", "since", "step", "steps", "tasks",
+        "activity",
+        "announced",
+        "begun",
+        "date",
+        "entered",
+        "exchanges",
+        "groups",
+        "growth",
+        "index",
+        "job",
+        "kind",
+        "known_groups",
+        "left",
+        "nodes",
+        "placement",
+        "rate",
+        "seconds",
+        "since",
+        "step",
+        "steps",
+        "tasks",
         "uncontended",
-    )  # fmt: skip
+    )
 
     def __init__(self, job: int, placement: Placement, steps: tuple[Step, ...], index: int) -> None:
         self.job = job

@@ -42,7 +42,7 @@ _OUTAGES = 1
 
 
 @dataclass(frozen=True)
-class Setup:
+class ReplaySetup:
     """Agent, models and cluster of a replay before its first event.
 
     Attributes:
@@ -115,7 +115,7 @@ def set_up(
     confirms_starts: bool = False,
     open_ended: bool = False,
     has_core_ids: bool = True,
-) -> Setup:
+) -> ReplaySetup:
     """Creates agent, models and cluster.
 
     See :class:`hdsim.simulation.simulation.Simulation` and `Cluster` for the arguments and the errors.
@@ -160,7 +160,7 @@ def set_up(
         if cluster is not None:
             first = int(infeasible[0])
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
-    return Setup(agent, make_cluster, model, links, breakdowns, infeasible, seed, rng)
+    return ReplaySetup(agent, make_cluster, model, links, breakdowns, infeasible, seed, rng)
 
 
 def quantities_faults(platform: Platform, workload: Workload, contention: Contention | None) -> list[str]:

@@ -20,9 +20,21 @@ class TaskGroup:
     """Tasks of a job on one processor with equal work in a step."""
 
     __slots__ = (
-        "core", "date", "demand", "job", "left", "lost", "peak", "processor", "rate", "since", "slowed", "speed",
-        "tasks", "work",
-    )  # fmt: skip
+        "core",
+        "date",
+        "demand",
+        "job",
+        "left",
+        "lost",
+        "peak",
+        "processor",
+        "rate",
+        "since",
+        "slowed",
+        "speed",
+        "tasks",
+        "work",
+    )
 
     def __init__(
         self,

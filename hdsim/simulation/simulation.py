@@ -26,7 +26,7 @@ from hdsim.simulation.continued import continued_replay
 from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
 from hdsim.simulation.live import LiveJobs
 from hdsim.simulation.replay import Interrupted, carry_out, decide, replay
-from hdsim.simulation.setup import Model, Setup, set_up
+from hdsim.simulation.setup import Model, ReplaySetup, set_up
 from hdsim.simulation.terminal import replay_bar, signals_received
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Simulation:
         self,
         platform: Platform,
         workload: Workload,
-        setup: Setup,
+        setup: ReplaySetup,
         given: Mapping[str, Any],
         events: Mapping[str, bool],
         *,
@@ -115,7 +115,13 @@ class Simulation:
 
     @classmethod
     def elsewhere(
-        cls, platform: Platform, workload: Workload, setup: Setup, given: Mapping[str, Any], *, kill_at_walltime: bool
+        cls,
+        platform: Platform,
+        workload: Workload,
+        setup: ReplaySetup,
+        given: Mapping[str, Any],
+        *,
+        kill_at_walltime: bool,
     ) -> Simulation:
         """Returns what makes the forks of a cluster whose jobs another backend runs, for as long as it is referred to.
 

@@ -114,10 +114,15 @@ class WindowSet:
         name = Path(self.source).name
         name = name if self.arrival_factor == 1 else f"{name} with arrivals x {self.arrival_factor:g}"
         return {
-            "source": name, "split": self.split, "number": self.number, "windows": len(self.windows),
-            "traces": len({window.trace for window in self.windows}), "jobs": self.jobs, "start": start,
+            "source": name,
+            "split": self.split,
+            "number": self.number,
+            "windows": len(self.windows),
+            "traces": len({window.trace for window in self.windows}),
+            "jobs": self.jobs,
+            "start": start,
             "sha256": self.digest,
-        }  # fmt: skip
+        }
 
 
 @lru_cache(maxsize=4)

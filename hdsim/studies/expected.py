@@ -25,16 +25,7 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """An expected number and what came out.
-
-    Attributes:
-        table: Name of the table.
-        row: Row of the table.
-        column: Its column.
-        expected: As in the file of the study.
-        found: The number, or why there is none.
-        holds: Whether they agree.
-    """
+    """An expected number, as in the file of the study, and what came out: the number, or why there is none."""
 
     table: str
     row: str

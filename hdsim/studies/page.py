@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 from hdsim.report.charts import duration
 from hdsim.report.page import facts, heading, look, versions
-from hdsim.studies.perform import Outcome
+from hdsim.studies.perform import StudyOutcome
 from hdsim.studies.tables import Table
 
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
-def render(outcome: Outcome) -> str:
+def render(outcome: StudyOutcome) -> str:
     """Returns the page: question, answer, tables, figures, expected numbers, and where all of it comes from."""
     study, facts = outcome.study, outcome.facts
     wrong = [finding for finding in outcome.findings if not finding.holds]
@@ -65,7 +65,7 @@ def _table(name: str, found: Table, directory: Path) -> str:
     return f"<h2>{title}</h2><div class='scroll'>{numbers}</div>{note}<p class='note'>{links}</p>"
 
 
-def _expected(outcome: Outcome) -> str:
+def _expected(outcome: StudyOutcome) -> str:
     if not outcome.findings:
         return ""
     rows = (
@@ -79,7 +79,7 @@ def _expected(outcome: Outcome) -> str:
     )
 
 
-def _runs(outcome: Outcome) -> str:
+def _runs(outcome: StudyOutcome) -> str:
     lines = []
     for name, paths in outcome.runs.items():
         links = " ".join(

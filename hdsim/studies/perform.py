@@ -27,12 +27,10 @@ Launch = Callable[[Sequence[str]], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StudyOutcome:
     """Results of a study.
 
     Attributes:
-        study: The study.
-        directory: Its directory.
         tables: Tables by name.
         figures: File of each figure by name.
         findings: Expected numbers and what came out.
@@ -49,15 +47,10 @@ class Outcome:
     facts: Mapping[str, Any]
 
 
-def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figures: bool = True) -> Outcome:
+def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figures: bool = True) -> StudyOutcome:
     """Executes a study in a directory; runs that are finished there are used as they are.
 
-    Args:
-        study: The study.
-        directory: Target directory.
-        launch: Executes a command line of ``hdsim``.
-        data: Folder of the reference data.
-        figures: Draw the figures too.
+    `launch` executes a command line of ``hdsim``; `data` is the folder of the reference data.
 
     Raises:
         HdsimError: Reference data are missing, or a table cannot be made.
@@ -97,7 +90,7 @@ def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figure
         "expected": [asdict(finding) for finding in found],
     }
     write_json(directory / "study.json", facts)
-    return Outcome(study, directory, tables, drawn, found, runs, facts)
+    return StudyOutcome(study, directory, tables, drawn, found, runs, facts)
 
 
 def _check_directory(study: Study, directory: Path) -> None:

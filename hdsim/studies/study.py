@@ -120,10 +120,7 @@ def studies() -> dict[str, Study]:
 
 
 def read_study(name_or_path: str | Path) -> Study:
-    """Reads a study.
-
-    Args:
-        name_or_path: A YAML file, or the name of a bundled study.
+    """Reads a study from a YAML file, or the bundled one of a name.
 
     Raises:
         ConfigError: There is none, or it is wrong.

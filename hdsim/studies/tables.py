@@ -23,13 +23,7 @@ _DIFFERENCE = ", difference"
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        title: Heading.
-        rows: Cells by row and column; all rows have the same columns.
-        note: A line below.
-    """
+    """A table with a heading, cells by row and column, which are the same in all rows, and a note, a line below."""
 
     title: str
     rows: Mapping[str, Mapping[str, Cell]]

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from hdsim.errors import HdsimError, is_mistake
+from hdsim.errors import ConfigError, HdsimError, is_mistake
 
 #: End of the names of temporary files.
 _TEMPORARY = ".tmp"
@@ -28,11 +28,7 @@ _LEFT_BEHIND = 60.0
 
 @contextmanager
 def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
-    """Opens a temporary file for writing that replaces `path` when it is complete.
-
-    Args:
-        path: The file.
-        binary: Bytes instead of UTF-8 text.
+    """Opens a temporary file, of UTF-8 text or binary, that replaces `path` when it is complete.
 
     Raises:
         OSError: The file cannot be written; it is named in the error.
@@ -136,9 +132,7 @@ class GrowingCsv:
 
     A new column rewrites the file, any other change writes one line. A killed process leaves complete lines.
 
-    Args:
-        path: The file; the first row replaces an older file.
-        cells: Makes the fields of a row from the row and the names of the columns.
+    The first row replaces an older file. `cells` makes the fields of a row from the row and the names of the columns.
     """
 
     def __init__(self, path: Path, cells: Callable[[Any, Sequence[str]], Iterable[str]]) -> None:
@@ -148,12 +142,7 @@ class GrowingCsv:
         self._latest = 0  # offset of the latest line, bytes
 
     def write(self, names: Sequence[str], rows: Sequence[Any]) -> None:
-        """Updates the file.
-
-        Args:
-            names: The columns.
-            rows: All rows, at least one; rows before the latest row of the previous call are unchanged.
-        """
+        """Updates the file; of all rows, at least one, only the latest of the previous call may have changed."""
         appends = self._names == list(names)
         lines = [csv_text([self._cells(row, names)]) for row in (rows[self._rows - 1 :] if appends else rows)]
         if appends:
@@ -168,25 +157,34 @@ class GrowingCsv:
         self._latest = self._path.stat().st_size - len(lines[-1].encode())
 
 
-def write_bytes(path: str | Path, data: bytes, error: type[HdsimError]) -> None:
-    """Writes a file atomically, compressed if its name ends in ``.gz``; equal data give equal bytes.
+@contextmanager
+def writable(what: str, path: str | Path, error: type[HdsimError] = ConfigError) -> Iterator[None]:
+    """Reports that something cannot be written as the user's mistake, if a wrong path is the reason.
 
     Args:
-        path: The file.
-        data: Its uncompressed content.
+        what: Description of the result, such as ``"a file"``.
+        path: Its path, for an error that names no file.
         error: Class of the error.
+    """
+    try:
+        yield
+    except OSError as fault:
+        if not is_mistake(fault):
+            raise
+        raise error(
+            f"expected {what} that can be written: {fault.strerror}", where=str(fault.filename or path)
+        ) from None
+
+
+def write_bytes(path: str | Path, data: bytes, error: type[HdsimError]) -> None:
+    """Writes a file atomically, compressed if its name ends in ``.gz``; equal data give equal bytes.
 
     Raises:
         HdsimError: The folder is missing or cannot be written.
     """
     path = Path(path)
-    try:
-        with replacing(path, binary=True) as file:
-            file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    except OSError as fault:
-        if not is_mistake(fault):
-            raise
-        raise error(f"expected a place that can be written: {fault.strerror}", where=str(path)) from None
+    with writable("a place", path, error), replacing(path, binary=True) as file:
+        file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def shown(path: Path) -> str:

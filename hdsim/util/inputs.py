@@ -98,10 +98,7 @@ def regular_text(path: Path) -> str:
 def read_csv(path: str | Path, error: type[HdsimError], what: str) -> tuple[list[str], list[list[str]]]:
     """Reads a CSV file: its header, and its rows, each with as many fields as the header.
 
-    Args:
-        path: As for :func:`read_bytes`.
-        error: As there.
-        what: As there.
+    Arguments and errors are those of :func:`read_bytes`; another error is that the file is no such table.
 
     Raises:
         HdsimError: As there, or the file is not such a table.

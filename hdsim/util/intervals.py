@@ -1,4 +1,4 @@
-"""Interval sets such as ``"0-3 8"``, Batsim's notation for sets of cores or machines."""
+"""Sets of cores or machines: ``ProcSet`` for users, arrays of intervals inside, texts such as ``"0-3 8"`` in Batsim."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from procset import ProcSet
 
 from hdsim.kernels import intervals
 from hdsim.util.arrays import Ints, members
@@ -18,6 +20,12 @@ from hdsim.util.text import shown
 
 #: Number of sets of which the texts are made at a time, which bounds the memory.
 _BLOCK = 1 << 16
+#: Number of intervals up to which the constructor of ProcSet, whose time is quadratic in it, makes a set.
+_FEW = 8
+
+#: Cores as users give them: a set, a slice of all cores, an array or a sequence of ids.
+Cores: TypeAlias = ProcSet | slice | NDArray[np.integer] | Sequence[int]
+
 _SPAN = re.compile(r"[0-9]+(-[0-9]+)?")
 
 
@@ -27,8 +35,7 @@ class IntervalSets:
 
     Attributes:
         counts: (S,) number of intervals of each set.
-        first: (R,) first id of each interval, set by set, ascending within a set.
-        last: (R,) last id of each interval.
+        first, last: (R,) ids of each interval, set by set, ascending within a set.
     """
 
     __deepcopy__ = itself
@@ -141,6 +148,12 @@ class IntervalSets:
         before = np.cumsum(lengths) - lengths
         return (np.repeat(self.first - before, lengths) + np.arange(lengths.sum())).astype(np.int32)
 
+    def procsets(self) -> list[ProcSet]:
+        """(S,) the sets as objects of procset."""
+        spans = list(zip(self.first.tolist(), self.last.tolist(), strict=True))
+        begins = self.begins.tolist()
+        return [_procset(spans[begin:end]) for begin, end in pairwise(begins)]
+
     @cached_property
     def texts(self) -> list[str]:
         """(S,) the sets as texts such as ``"0-3 8"``."""
@@ -154,12 +167,36 @@ class IntervalSets:
         return texts
 
 
+def to_procset(ids: Iterable[int]) -> ProcSet:
+    """Returns the set of ascending ids."""
+    members = np.fromiter(ids, np.int32)
+    return IntervalSets.of(members, np.array([len(members)])).procsets()[0]
+
+
+def to_ids(cores: Cores, count: int) -> list[int]:
+    """Returns the ids of cores that a user has given, in their order.
+
+    Args:
+        cores: The cores.
+        count: Number of ids there are, for slices.
+    """
+    if isinstance(cores, slice):
+        return list(range(*cores.indices(count)))
+    return cores.tolist() if isinstance(cores, np.ndarray) else list(cores)
+
+
+def _procset(spans: list[tuple[int, int]]) -> ProcSet:
+    """Returns the set of ascending intervals."""
+    if len(spans) <= _FEW:
+        return ProcSet(*spans)
+    middle = len(spans) // 2
+    return _procset(spans[:middle]) | _procset(spans[middle:])
+
+
 def parse_interval_set(text: str, count: int) -> list[int]:
     """Returns the ids of one interval set, ascending; for small sets, in about a tenth of the time of arrays.
 
-    Args:
-        text: The set.
-        count: Number of ids there are.
+    There are `count` ids.
 
     Raises:
         ValueError: The text is not an interval set, or has an id twice or one that does not exist.

@@ -51,6 +51,24 @@ def optional(package: str) -> Any:
         raise ConfigError(f"cannot import '{package}': {error}{install_hint(error.name)}") from None
 
 
+def imported(name: str, *, where: str) -> ModuleType:
+    """Imports a module that the key `where` names.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if unloadable(error):
+            raise
+        raise ConfigError(f"cannot import '{name}': {error}{install_hint(error.name)}", where=where) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit in a plug-in ends no program of hdsim
+        raise ConfigError(f"cannot import '{name}': {type(error).__name__}: {error}", where=where) from error
+
+
 def loaded(path: Path, name: str, *, where: str) -> ModuleType:
     """Loads a Python file as a module of a name.
 
@@ -181,23 +199,10 @@ class PluginType:
         """
         where = where or f"{self.group}._target_"
         module_name, _, attribute = target.rpartition(".")
-        if not module_name:
+        # A relative name has no package that it could be relative to.
+        if not module_name or module_name.startswith("."):
             raise ConfigError(f"expected 'package.Class', got '{target}'", where=where)
-        try:
-            # A relative name has no package that it could be relative to.
-            module = importlib.import_module(module_name) if module_name[0] != "." else None
-        except ImportError as error:
-            if unloadable(error):
-                raise
-            raise ConfigError(
-                f"cannot import '{module_name}': {error}{install_hint(error.name)}", where=where
-            ) from None
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # sys.exit in a plug-in ends no program of hdsim
-            raise ConfigError(f"cannot import '{module_name}': {type(error).__name__}: {error}", where=where) from error
-        if module is None:
-            raise ConfigError(f"expected 'package.Class', got '{target}'", where=where)
+        module = imported(module_name, where=where)
         if not hasattr(module, attribute):
             classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
             raise ConfigError(f"'{module_name}' has no '{attribute}'{nearest(attribute, classes)}", where=where)

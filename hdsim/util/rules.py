@@ -14,12 +14,7 @@ from hdsim.util.units import LONGEST_TIME
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for the value of a setting.
-
-    Attributes:
-        expected: Description of the allowed values for error messages.
-        accepts: Returns whether a value is allowed.
-    """
+    """A rule for the value of a setting; `expected` describes the allowed values for error messages."""
 
     expected: str
     accepts: Callable[[Any], bool]

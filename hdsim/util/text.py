@@ -60,8 +60,7 @@ def format_number(value: float, *, signed: bool = False) -> str:
 def format_table(rows: Iterable[Sequence[object]]) -> str:
     """Returns columns of equal width, the first aligned left, the others right.
 
-    Args:
-        rows: Cells of each line, as many in every line; integers get thousands separators.
+    All lines have as many cells; integers get thousands separators.
     """
     lines = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -70,9 +70,7 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
 
     A warning counts the jobs with fields that change nothing.
 
-    Args:
-        path: ``.json`` or ``.json.gz``.
-        reference_gflops: Reference speed, which converts operations of profiles to seconds, GFLOP/s.
+    The reference speed in GFLOP/s converts operations of profiles to seconds.
 
     Returns:
         The jobs in file order with malformed ones, and those that depend on others, as errors; the sha256 of the file.
@@ -116,12 +114,7 @@ def read_document(path: str | Path) -> tuple[Any, str]:
 
 
 def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
-    """Converts a parsed Batsim JSON workload.
-
-    Args:
-        data: The object with jobs and profiles.
-        path: Origin of the workload for error messages.
-        reference_gflops: As for :func:`read_batsim`.
+    """Converts the object of a Batsim JSON workload; `path` is its origin for error messages.
 
     Returns:
         The jobs in the order of the list with malformed ones as errors.
@@ -354,12 +347,9 @@ def _walltime(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> f
 
 
 def write_batsim(workload: Workload, path: str | Path, platform: Platform | None = None) -> None:
-    """Writes a JSON workload; equal workloads give equal bytes.
+    """Writes a JSON workload, packed if it is ``.json.gz``; equal workloads give equal bytes.
 
-    Args:
-        workload: The jobs.
-        path: ``.json`` or ``.json.gz``.
-        platform: See :func:`to_batsim`.
+    See :func:`to_batsim` for the platform.
 
     Raises:
         WorkloadError: Job ids are not unique, or the file cannot be written.

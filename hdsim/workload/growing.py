@@ -15,9 +15,6 @@ class GrowingWorkload:
 
     Attributes:
         jobs: All jobs; earlier values of this attribute do not change.
-
-    Args:
-        jobs: The first jobs.
     """
 
     def __init__(self, jobs: Workload) -> None:

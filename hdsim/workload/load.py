@@ -98,9 +98,14 @@ def load_workload(
     _choice("status", status, USES)
     _require("seed", SEED, seed)
     given: dict[str, Any] = {
-        "memory_bandwidth": memory_bandwidth, "memory": memory, "runtime": runtime, "walltime": walltime,
-        "status": status, "strict": strict, "cores_per_pod": cores_per_pod,
-    }  # fmt: skip
+        "memory_bandwidth": memory_bandwidth,
+        "memory": memory,
+        "runtime": runtime,
+        "walltime": walltime,
+        "status": status,
+        "strict": strict,
+        "cores_per_pod": cores_per_pod,
+    }
     if is_generator(source):
         source = {"model": source}
     digest: str | None = None
@@ -167,12 +172,7 @@ def part_of(workload: Workload, *, jobs: int | None = None, start: int = 0, arri
 
 
 def validate_workload(path: str | Path, platform: Platform | None = None) -> list[WorkloadError]:
-    """Returns all faults of a workload file: malformed lines and infeasible jobs.
-
-    Args:
-        path: SWF or Batsim/HDeepRM JSON, possibly gzip.
-        platform: Platform on which each job must fit, None to skip this check.
-    """
+    """Returns all faults of a workload file: malformed lines, and jobs that do not fit on a platform, if given."""
     try:
         raw, _ = _read(path, platform.reference_gflops if platform else 1.0)
     except WorkloadError as error:

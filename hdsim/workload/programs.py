@@ -72,12 +72,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The consecutive steps of a job.
-
-    Attributes:
-        tasks: Number of tasks, one per core.
-        steps: The steps; equal steps are one object.
-    """
+    """The consecutive steps of a job with `tasks` tasks, one per core; equal steps are one object."""
 
     __deepcopy__ = itself
 
@@ -118,12 +113,7 @@ class Program:
 
 
 def parts_of(names: Iterable[str], profiles: Mapping[str, Any]) -> dict[str, Any]:
-    """Selects profiles by name with all profiles that they are composed of, in the order of `profiles`.
-
-    Args:
-        names: Names of profiles; unknown names are ignored.
-        profiles: Batsim profiles by name.
-    """
+    """Selects profiles by known names with all profiles that they are composed of, in the order of `profiles`."""
     needed, new = set(), [name for name in names if name in profiles]
     while new:
         name = new.pop()

@@ -50,11 +50,6 @@ class RawJobs:
 def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int = 10) -> None:
     """Raises one error for the faults of a file, if any.
 
-    Args:
-        errors: The faults.
-        path: The file.
-        shown: Maximum number of faults in the message.
-
     Raises:
         WorkloadError: The file has faults.
     """

@@ -30,10 +30,7 @@ def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJ
     they started: they never took a core. Jobs that failed, or were cancelled while they ran, end as COMPLETED_FAILED
     after their run time.
 
-    Args:
-        raw: The jobs of an SWF file.
-        use: One of `USES`.
-        path: The file, for the warning; None for no warning.
+    `use` is one of `USES`; without a path there is no warning.
     """
     if use == "ignore":
         return raw
@@ -65,9 +62,7 @@ def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJ
 def distinct_ids(raw: RawJobs, path: str | Path | None = None) -> RawJobs:
     """Gives jobs whose number an earlier line has the number with .1, .2 and so on; a warning counts them.
 
-    Args:
-        raw: The jobs of an SWF file.
-        path: The file, for the warning; None for no warning.
+    Without a path there is no warning.
     """
     ids = raw.columns["job_id"]
     if len(np.unique(ids)) == len(ids):

@@ -80,11 +80,7 @@ def read_swf(path: str | Path, *, waits: bool = False) -> tuple[RawJobs, str]:
     """Reads a trace.
 
     Processors are field 8, else 5; requested time is field 9, else the run time; memory is field 10, else 7, else 0.
-    Fields after the 18th are ignored.
-
-    Args:
-        path: ``.swf`` or ``.swf.gz``.
-        waits: With field 3 as the column ``recorded_wait``, which no replay sees.
+    Fields after the 18th are ignored. With `waits`, field 3 is the column ``recorded_wait``, which no replay sees.
 
     Returns:
         The jobs in file order with malformed lines as errors, and the sha256 of the file.
@@ -240,11 +236,8 @@ def _header(content: bytes) -> dict[str, str]:
 def write_swf(workload: Workload, path: str | Path) -> None:
     """Writes a trace; equal workloads give equal bytes.
 
-    The format has no bandwidth, walltime or profiles; fields 3, 6, 7, 17 and 18 are -1.
-
-    Args:
-        workload: The jobs; the submission times are those of `Workload.trace_time`.
-        path: ``.swf`` or ``.swf.gz``.
+    The format has no bandwidth, walltime or profiles; fields 3, 6, 7, 17 and 18 are -1. Submission times are those of
+    `Workload.trace_time`.
 
     Raises:
         WorkloadError: The file cannot be written.

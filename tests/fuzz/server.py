@@ -29,9 +29,15 @@ FAULTS = ("traceback", "hang", "memory", "wrong", "crash", "broken")
 OUTCOMES = ("ok", "refused", "failed", "plug-in", *FAULTS)
 #: What commands import when they need it.
 _WARM = (
-    "hdsim.report.figures", "hdsim.report.compare", "hdsim.backends.batsim.serve", "hdsim.backends.batsim.zeromq",
-    "zmq.utils.monitor", "hdsim.network.fluid", "lxml.etree", "plotly.offline",
-)  # fmt: skip
+    "hdsim.report.figures",
+    "hdsim.report.compare",
+    "hdsim.backends.batsim.serve",
+    "hdsim.backends.batsim.zeromq",
+    "zmq.utils.monitor",
+    "hdsim.network.fluid",
+    "lxml.etree",
+    "plotly.offline",
+)
 _STATUS = "status.jsonl"
 _BROKEN_CASE = 77
 

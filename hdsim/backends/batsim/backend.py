@@ -30,9 +30,9 @@ from hdsim.util.process import Process
 from hdsim.util.rules import FLAG, NULL, POSITIVE, TEXT, TEXTS, require
 
 if TYPE_CHECKING:
-    from hdsim.backends.batsim.zeromq import Connection
+    from hdsim.backends.batsim.zeromq import ZeromqConnection
     from hdsim.platform.model import Platform
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
     from hdsim.workload.model import Workload
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Batsim(Backend):
         given = (executable, self._arguments, socket, timeout, energy, kill_at_walltime)
         require("backend", _RULES, dict(zip(_RULES, given, strict=True)))
         self._resources = ExitStack()
-        self._connection: Connection | None = None
+        self._connection: ZeromqConnection | None = None
         self._facts: dict[str, Any] = {}
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
@@ -119,14 +119,14 @@ class Batsim(Backend):
             faults.append(f"expected job ids without '{SEPARATOR}', which Batsim puts behind the workload's name")
         return faults
 
-    def open(self, setup: Setup, directory: Path, stop: Sequence[int]) -> None:
+    def open(self, setup: ReplaySetup, directory: Path, stop: Sequence[int]) -> None:
         """Binds the socket, writes Batsim's input and starts it.
 
         Raises:
             ConfigError: The socket cannot be bound.
             BackendError: Batsim cannot be started.
         """
-        from hdsim.backends.batsim.zeromq import Connection, WaitInterrupted
+        from hdsim.backends.batsim.zeromq import WaitInterrupted, ZeromqConnection
 
         self._interrupted = WaitInterrupted
         cluster, contention = setup.cluster, setup.contention
@@ -147,12 +147,16 @@ class Batsim(Backend):
         )
         self._files.write(cluster.platform, cluster.workload)
         endpoint = self._socket or _private_endpoint()
-        connection = Connection("REP", endpoint, peer=SENDER, where="backend.socket", stop=stop)
+        connection = ZeromqConnection("REP", endpoint, peer=SENDER, where="backend.socket", stop=stop)
         self._connection = self._resources.enter_context(connection)
         command = [
             shutil.which(self._executable) or self._executable,
-            "-s", connection.peer_endpoint, *self._files.options, *(["-E"] if energy else []), *self._arguments,
-        ]  # fmt: skip
+            "-s",
+            connection.peer_endpoint,
+            *self._files.options,
+            *(["-E"] if energy else []),
+            *self._arguments,
+        ]
         if self._socket is None:
             connection.process = self._resources.enter_context(Process(command, self._files.log, SENDER))
         else:

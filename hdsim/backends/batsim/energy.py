@@ -135,9 +135,6 @@ class _Rule:
 
     Attributes:
         for_all: No core has a P-state of its own yet.
-
-    Args:
-        platform: The platform.
     """
 
     def __init__(self, platform: Platform) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,11 +71,7 @@ class _Host:
 
 
 def load_hosts(path: str | Path, *, master: str | None = None) -> Hosts:
-    """Reads the hosts of a platform file.
-
-    Args:
-        path: SimGrid XML, or hdsim's JSON.
-        master: Name of the host that runs the scheduler and no job.
+    """Reads the hosts of SimGrid XML, or of hdsim's JSON; `master` names the one that runs the scheduler and no job.
 
     Raises:
         PlatformError: The file cannot be read, or says something that is not supported.
@@ -96,27 +92,13 @@ def hosts_of(platform: Platform) -> Hosts:
     """Returns the cores of a platform as hosts, with the names and properties of its SimGrid XML."""
     from hdsim.platform.simgrid import to_xml
 
-    described = read_xml(to_xml(platform), platform.source)
-    return Hosts(
-        platform,
-        described.names,
-        described.properties,
-        described.zone_properties,
-        described.n_states,
-        described.initial,
-        described.speed,
-        described.watts,
-        ruled=True,
-    )
+    return replace(read_xml(to_xml(platform), platform.source), platform=platform, ruled=True)
 
 
 def read_xml(data: bytes, where: str, *, master: str | None = None) -> Hosts:
     """Reads the hosts of a SimGrid platform, in lexicographic order of their names as Batsim up to 4.2.1 numbers them.
 
-    Args:
-        data: The XML.
-        where: Its origin, for error messages.
-        master: As for :func:`load_hosts`; by default SimGrid's ``master_host``.
+    `where` is its origin for error messages, `master` as for :func:`load_hosts`, by default SimGrid's ``master_host``.
 
     Raises:
         PlatformError: It is no such platform.

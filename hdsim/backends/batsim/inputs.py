@@ -30,7 +30,7 @@ MACHINE_EVENTS = {
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a simulation; named as Batsim's options are.
+    """Settings of a simulation, the flags of ``hdsim batsim-serve``.
 
     Attributes:
         energy: Count energy and let the scheduler set P-states.
@@ -120,10 +120,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 def check_events(events: Iterable[Mapping[str, Any]], hosts: int, *, forward_unknown: bool) -> None:
     """Checks the types of external events and the hosts that they name.
 
-    Args:
-        events: The events.
-        hosts: Number of hosts.
-        forward_unknown: Types that Batsim does not know are sent to the scheduler.
+    With `forward_unknown`, types that Batsim does not know are sent to the scheduler.
 
     Raises:
         ConfigError: An event cannot happen.

@@ -153,13 +153,7 @@ class ServedJobs:
             raise BackendError(f"profile '{name}' of '{workload}' is another already")
 
     def register(self, job_id: str, document: Mapping[str, Any], now: float, gflops: float) -> Workload:
-        """Adds a job that is submitted now; its row is the next one.
-
-        Args:
-            job_id: Batsim's id.
-            document: The job, as in a workload file.
-            now: In seconds.
-            gflops: Reference speed in GFLOP/s.
+        """Adds a job that is submitted `now` (s), described as in a workload file; its row is the next one.
 
         Raises:
             BackendError: The id is malformed or in use.

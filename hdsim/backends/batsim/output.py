@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.errors import ConfigError, is_mistake
+from hdsim.errors import ConfigError
 from hdsim.results.run_directory.formats import JOB_COLUMNS, schedule_csv
-from hdsim.util.files import csv_fields, csv_text, write_bytes
+from hdsim.util.files import csv_fields, csv_text, writable, write_bytes
 from hdsim.util.intervals import format_interval_set
 
 #: P-state in Batsim's table of a host that changes to another.
@@ -33,7 +33,7 @@ class JobRow(NamedTuple):
     walltime: float  # s, inf = none
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """The end of a job; a rejected job has no times."""
 
     job: int
@@ -85,7 +85,7 @@ class OutputWriter:
         self._energy = energy
         self.submitted = 0
         self.metadata: dict[int, str] = {}
-        self.jobs: list[Outcome] = []
+        self.jobs: list[JobOutcome] = []
         # Changes of hosts in order of time, from which the states of the hosts follow.
         self._moves: list[tuple[float, Sequence[int], _Move]] = []
         self._pstates: list[tuple[float, str, int]] = []
@@ -98,14 +98,14 @@ class OutputWriter:
         """Adds the start of a job."""
         self._moves.append((now, hosts, _Move.START))
 
-    def end(self, now: float, hosts: Sequence[int], outcome: Outcome) -> None:
+    def end(self, now: float, hosts: Sequence[int], outcome: JobOutcome) -> None:
         """Adds the end of a job."""
         self._moves.append((now, hosts, _Move.END))
         self.jobs.append(outcome)
 
     def reject(self, job: int) -> None:
         """Adds a rejected job."""
-        self.jobs.append(Outcome(job, FinalState.REJECTED))
+        self.jobs.append(JobOutcome(job, FinalState.REJECTED))
 
     def begin(self, states: NDArray[np.int64]) -> None:
         """Sets the P-states of the hosts at time 0."""
@@ -206,7 +206,7 @@ class OutputWriter:
             write_bytes(paths[-1], content.encode("utf-8", "replace"), ConfigError)
         return paths
 
-    def _job_line(self, row: JobRow, outcome: Outcome) -> str:
+    def _job_line(self, row: JobRow, outcome: JobOutcome) -> str:
         """Returns a line of ``jobs.csv``, of which Batsim always quotes the last column."""
         walltime = -1.0 if row.walltime == math.inf else row.walltime
         state = FinalState(outcome.state)
@@ -225,7 +225,7 @@ class OutputWriter:
 
     def _schedule(
         self,
-        jobs: Sequence[tuple[JobRow, Outcome]],
+        jobs: Sequence[tuple[JobRow, JobOutcome]],
         machines: _Machines,
         scheduling_seconds: float,
         wall_seconds: float,
@@ -269,12 +269,8 @@ def make_folder(prefix: str) -> None:
     Raises:
         ConfigError: They cannot be made.
     """
-    try:
+    with writable("a prefix of files", prefix):
         Path(prefix).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if not is_mistake(error):
-            raise
-        raise ConfigError(f"expected a prefix that can be written to: {error.strerror}", where=prefix) from None
 
 
 def _stretch(wait: float, execution: float) -> float:

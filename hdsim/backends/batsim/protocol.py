@@ -98,12 +98,7 @@ class Message(NamedTuple):
 
 
 def format_message(now: float, events: Iterable[Event]) -> str:
-    """Returns a message as Batsim writes it: no blanks, every float with six decimals.
-
-    Args:
-        now: Current time, seconds.
-        events: In order of their timestamps.
-    """
+    """Returns a message as Batsim writes it: no blanks, every float with six decimals; the events in order of time."""
     return join_message(
         f"{now:.6f}", [format_event(f"{timestamp:.6f}", kind, encode(data)) for timestamp, kind, data in events]
     )

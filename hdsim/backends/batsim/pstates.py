@@ -22,10 +22,7 @@ class PStates:
 
     In lists, as hosts are in messages: jobs have few cores, for which arrays would take several times as long.
 
-    Args:
-        platform: The platform; all its cores are idle at first.
-        workload: The jobs.
-        model: Says which processors are oversubscribed; None if none ever is.
+    All cores are idle at first. The `model` says which processors are oversubscribed; without it none ever is.
     """
 
     def __init__(self, platform: Platform, workload: Workload, model: ProcessorContention | None) -> None:

@@ -1,4 +1,4 @@
-"""The loop that lets a scheduler drive a :class:`hdsim.backends.batsim.server.Server` over ZeroMQ."""
+"""The loop that lets a scheduler drive a :class:`hdsim.backends.batsim.server.BatsimServer` over ZeroMQ."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from hdsim.backends.batsim.server import SCHEDULER, Server
-from hdsim.backends.batsim.zeromq import Connection, HungUp
+from hdsim.backends.batsim.server import SCHEDULER, BatsimServer
+from hdsim.backends.batsim.zeromq import HungUp, ZeromqConnection
 from hdsim.errors import BackendError
 from hdsim.simulation.terminal import collecting_less
 
@@ -15,16 +15,13 @@ from hdsim.simulation.terminal import collecting_less
 _REPLIES_PER_UPDATE = 256
 
 
-def serve(server: Server, exchange: Callable[[str], str | bytes], progress: Callable[[], object] | None = None) -> None:
-    """Simulates for a scheduler until the end.
-
-    Args:
-        server: The simulation.
-        exchange: Sends a message to the scheduler and returns its reply.
-        progress: Called every 256 replies.
+def serve(
+    server: BatsimServer, exchange: Callable[[str], str | bytes], progress: Callable[[], object] | None = None
+) -> None:
+    """Simulates for a scheduler until the end; `exchange` sends it a message and returns its reply.
 
     Raises:
-        BackendError: See :meth:`Server.answer`, and whatever `exchange` raises. A scheduler may hang up after
+        BackendError: See :meth:`BatsimServer.answer`, and whatever `exchange` raises. A scheduler may hang up after
             ``SIMULATION_ENDS``.
     """
     message: str | None = server.begin()
@@ -61,7 +58,7 @@ class SchedulerSocket:
 
     def __init__(self, endpoint: str, timeout: float) -> None:
         self.waited = 0.0
-        self.connection = Connection("REQ", endpoint, peer=SCHEDULER, where="-s")
+        self.connection = ZeromqConnection("REQ", endpoint, peer=SCHEDULER, where="-s")
         self._timeout = timeout
 
     def __enter__(self) -> Self:
@@ -74,7 +71,7 @@ class SchedulerSocket:
         """Sends a message and waits for the reply.
 
         Raises:
-            BackendError: See :meth:`Connection.receive`.
+            BackendError: See :meth:`ZeromqConnection.receive`.
         """
         begin = time.perf_counter()
         try:

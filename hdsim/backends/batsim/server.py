@@ -1,6 +1,6 @@
 """hdsim in Batsim's place: a reply of the scheduler in, the next message to it out, no socket.
 
-:mod:`hdsim.backends.batsim.serve` connects a :class:`Server` to a scheduler.
+:mod:`hdsim.backends.batsim.serve` connects a :class:`BatsimServer` to a scheduler.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from procset import ProcSet
 
 from hdsim.backends.batsim.energy import Meter
 from hdsim.backends.batsim.hosts import Hosts
 from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, check_events, describe_simulation
 from hdsim.backends.batsim.jobs import ServedJobs
 from hdsim.backends.batsim.machine import HostCores
-from hdsim.backends.batsim.output import Outcome, OutputWriter
+from hdsim.backends.batsim.output import JobOutcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
     FROM_SCHEDULER,
     LATEST,
@@ -36,7 +37,7 @@ from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor
 from hdsim.simulation.setup import make_executor
-from hdsim.util.intervals import format_interval_set
+from hdsim.util.intervals import format_interval_set, to_procset
 
 if TYPE_CHECKING:
     from hdsim.contention import Contention
@@ -52,7 +53,7 @@ _ENDS = {
 }
 
 
-class Server:
+class BatsimServer:
     """A simulation that a scheduler drives by messages.
 
     Attributes:
@@ -110,10 +111,9 @@ class Server:
         self.record.begin(hosts.initial)
         self._alloc: dict[int, list[int]] = {}
         self._joules: dict[int, float] = {}
-        self._unavailable: set[int] = set()
+        self._unavailable = ProcSet()
         check_events(events or (), len(hosts), forward_unknown=options.forward_unknown_events)
         self._external = list(reversed(events or ()))
-        self._has_external = events is not None
         for event in self._external:
             self._wake(float(event["timestamp"]))
         self._calls: list[float] = []
@@ -290,7 +290,7 @@ class Server:
             joules = meter.joules(hosts, now) - self._joules.pop(job)
             meter.set_load(hosts, 0.0, now, busy=False)
             record.energy(now, total, "e", meter.least_watts)
-        record.end(now, hosts, Outcome(job, state, cluster.starting_time[job], now, alloc, joules))
+        record.end(now, hosts, JobOutcome(job, state, cluster.starting_time[job], now, alloc, joules))
         name, code = _ENDS[state]
         if code is None:
             code = self._jobs.return_code[job]
@@ -304,9 +304,10 @@ class Server:
         if kind in MACHINE_EVENTS:
             hosts = parse_hosts(event["resources"], len(self._hosts))
             there = kind == "machine_available"
-            (self._unavailable.difference_update if there else self._unavailable.update)(hosts)
+            changed = to_procset(hosts)
+            self._unavailable = self._unavailable - changed if there else self._unavailable | changed
             self.record.available(now, hosts, there=there)
-            data["resources"] = format_interval_set(hosts)
+            data["resources"] = str(changed)
         self._report("NOTIFY", {"type": MACHINE_EVENTS.get(kind, kind), **data})
         if not self._external:
             self._later.append(self._event("NOTIFY", '{"type":"no_more_external_event_to_occur"}'))
@@ -321,8 +322,7 @@ class Server:
                 if data.get(key):
                     raise BackendError(f"data.{key} is not supported; allowed: job_id, alloc and mapping")
             self._jobs.check_mapping(job, data.get("mapping"), len(hosts))
-        if self._unavailable and not self._unavailable.isdisjoint(hosts):
-            away = format_interval_set(sorted(self._unavailable.intersection(hosts)))
+        if self._unavailable and (away := self._unavailable & to_procset(hosts)):
             raise BackendError(f"job {data['job_id']}: expected available hosts, got {away}")
         cluster, meter = self.cluster, self._meter
         now = cluster.now

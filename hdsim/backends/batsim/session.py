@@ -11,7 +11,9 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from procset import ProcSet
 
 from hdsim.backends.batsim.protocol import (
     FROM_BATSIM,
@@ -24,9 +26,10 @@ from hdsim.backends.batsim.protocol import (
 )
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, nearest
-from hdsim.util.intervals import format_interval_set
+from hdsim.util.intervals import format_interval_set, to_procset
 
 if TYPE_CHECKING:
+    from hdsim.backends.batsim.pstates import PStates
     from hdsim.cluster.state import Cluster
 
 log = logging.getLogger(__name__)
@@ -55,19 +58,6 @@ _DIGITS = re.compile(r"(\d+)")
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
-class StateKeeper(Protocol):
-    """Decides on the P-states of cores; see :class:`hdsim.backends.batsim.pstates.PStates`."""
-
-    def start(self, job: int, cores: Sequence[int]) -> None:
-        """A job has started on some cores."""
-
-    def end(self, job: int, cores: Sequence[int]) -> None:
-        """A job has left its cores."""
-
-    def changes(self) -> Iterable[tuple[int, Sequence[int]]]:
-        """Returns the P-states to set now, each with the ascending ids of its cores."""
-
-
 class BatsimSession:
     """The state of the protocol, from ``SIMULATION_BEGINS`` to ``SIMULATION_ENDS``.
 
@@ -91,7 +81,7 @@ class BatsimSession:
         cluster: Cluster,
         *,
         infeasible: Iterable[int] = (),
-        pstates: StateKeeper | None = None,
+        pstates: PStates | None = None,
         registers_jobs: bool = False,
     ) -> None:
         self.cluster = cluster
@@ -114,7 +104,7 @@ class BatsimSession:
         self._registers_jobs = registers_jobs
         self._dynamic = False
         self._host_of_core: list[int] | None = None
-        self._unavailable: set[int] = set()
+        self._unavailable = ProcSet()
         self._cores: dict[int, list[int]] = {}
         self._requests: list[tuple[str, Mapping[str, Any]]] = []
         self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {
@@ -130,12 +120,7 @@ class BatsimSession:
         }
 
     def request(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Appends an event of Batsim's protocol to the next reply.
-
-        Args:
-            kind: Such as ``QUERY`` or ``SET_JOB_METADATA``.
-            data: Its data.
-        """
+        """Appends an event of Batsim's protocol, such as ``QUERY``, to the next reply."""
         self._requests.append((kind, data))
 
     def read(self, text: bytes | str) -> bool:
@@ -207,9 +192,9 @@ class BatsimSession:
     def _execute(self, job: int) -> str:
         cores = self.cluster.core_ids(job)
         hosts = self._hosts_of(cores)
-        if self._unavailable and not self._unavailable.isdisjoint(hosts):
+        if self._unavailable and (away := self._unavailable & to_procset(hosts)):
             raise BackendError(
-                f"job {self._name(job)} was started on host {min(self._unavailable.intersection(hosts))}, which "
+                f"job {self._name(job)} was started on host {away.min}, which "
                 "Batsim's external events have made unavailable; agents do not know of unavailable cores"
             )
         text = self.allocations[job] = format_interval_set(hosts)
@@ -332,11 +317,9 @@ class BatsimSession:
             resources = data.get("resources")
             if not isinstance(resources, str):
                 raise BackendError(f"data.resources: expected hosts as in '0-3 8', got {resources!r}")
-            hosts = parse_hosts(resources, self.cluster.platform.n_cores)
-            if kind == "event_machine_unavailable":
-                self._unavailable.update(hosts)
-            else:
-                self._unavailable.difference_update(hosts)
+            hosts = to_procset(parse_hosts(resources, self.cluster.platform.n_cores))
+            gone = kind == "event_machine_unavailable"
+            self._unavailable = self._unavailable | hosts if gone else self._unavailable - hosts
         elif kind not in _NOTIFICATIONS:
             raise BackendError(
                 f"data.type: unknown notification '{kind}'{nearest(kind, _NOTIFICATIONS)}; "
@@ -387,13 +370,10 @@ def _host_names(resources: Sequence[Any]) -> list[str]:
 
 
 def host_order(names: Sequence[str]) -> list[int]:
-    """Finds the host of each core from the numbers in the names of the hosts.
+    """Finds the host of each core from the numbers in the names of the hosts, which are in order of their ids.
 
     Batsim 3.0 to 4.2.1 number hosts in the lexicographic order of their names, so that ``cor_10`` comes before
     ``cor_2``. Host names that differ in one number only, counted from 0 or 1, tell the core ids.
-
-    Args:
-        names: Name of each host, by host id.
 
     Returns:
         Host id of each core.

@@ -46,7 +46,7 @@ class WaitInterrupted(Exception):
     """A signal came while a message was awaited."""
 
 
-class Connection:
+class ZeromqConnection:
     """A ZeroMQ socket with one peer; a message is one frame.
 
     Attributes:
@@ -110,10 +110,7 @@ class Connection:
         self._socket.send(message)
 
     def receive(self, timeout: float) -> bytes:
-        """Waits for the next message.
-
-        Args:
-            timeout: Seconds that the peer may stay silent.
+        """Waits for the next message, for which the peer may be silent for `timeout` seconds.
 
         Raises:
             BackendError: The peer is silent, or its message has several frames.

@@ -20,7 +20,7 @@ from hdsim.backends.kwok.lease import Lease
 from hdsim.backends.kwok.monitoring import Monitoring
 from hdsim.backends.kwok.pods_csv import latencies, write_pods
 from hdsim.backends.kwok.session import Session
-from hdsim.backends.kwok.settings import Settings
+from hdsim.backends.kwok.settings import KwokSettings
 from hdsim.backends.kwok.virtual import Virtual
 from hdsim.backends.kwok.wall import Wall
 from hdsim.errors import BackendError
@@ -34,7 +34,7 @@ from hdsim.workload.model import Workload
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.results.result import Result
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Kwok(Backend):
         connection: The connection, from its first use on.
 
     Args:
-        **settings: See :class:`hdsim.backends.kwok.settings.Settings`.
+        **settings: See :class:`hdsim.backends.kwok.settings.KwokSettings`.
     """
 
     capabilities = Capabilities(gpus=True, confirms_starts=True, core_ids=False, known_jobs=False)
@@ -65,7 +65,7 @@ class Kwok(Backend):
     _platform: Platform
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = Settings.of(settings)
+        self.settings = KwokSettings.of(settings)
         self._resources = ExitStack()
         # A configuration may be refused after its cluster was read.
         weakref.finalize(self, self._resources.close)
@@ -108,7 +108,7 @@ class Kwok(Backend):
         """Returns a workload without jobs: those of the API server become known during the run."""
         return Workload.empty("<cluster>")
 
-    def open(self, setup: Setup, directory: Path, stop: Any) -> None:
+    def open(self, setup: ReplaySetup, directory: Path, stop: Any) -> None:
         """Connects, waits for the lease, and reads nodes and pods.
 
         Raises:
@@ -123,7 +123,7 @@ class Kwok(Backend):
         if self._lead(setup, stop):
             self._session = self._begin(setup, stop)
 
-    def episode(self, setup: Setup) -> Session:
+    def episode(self, setup: ReplaySetup) -> Session:
         """Begins an episode of a training; the pods that the one before has created are deleted."""
         if self._session is None:
             self._lead(setup, [])
@@ -132,7 +132,7 @@ class Kwok(Backend):
         self._session = self._begin(setup, [], trains=True)
         return self._session
 
-    def _lead(self, setup: Setup, stop: Sequence[int]) -> bool:
+    def _lead(self, setup: ReplaySetup, stop: Sequence[int]) -> bool:
         """Connects and waits for the lease; False if a signal has come before it.
 
         Raises:
@@ -174,7 +174,7 @@ class Kwok(Backend):
         waiting.result()
         return True
 
-    def _begin(self, setup: Setup, stop: Any, *, trains: bool = False) -> Session:
+    def _begin(self, setup: ReplaySetup, stop: Any, *, trains: bool = False) -> Session:
         """Reads nodes and pods."""
         observe = self._monitoring.observe if self._monitoring else lambda name, seconds: None
         clock = _CLOCKS[self.settings.clock]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from hdsim.backends.kwok.members import Member, Phase
+from hdsim.backends.kwok.members import Member, PodPhase
 from hdsim.backends.kwok.sender import Request, Sender
 from hdsim.kubernetes.objects import GPU, PodView
 
@@ -22,11 +22,7 @@ _LONGEST_NOTE = 1000
 class Notices:
     """Events about pods that are not scheduled, and their conditions, one for each change of the reason.
 
-    Args:
-        cluster: The cluster.
-        sender: Sends them.
-        identity: Name of this instance.
-        silent: Another scheduler is responsible for the pods.
+    They are silent where another scheduler is responsible for the pods.
     """
 
     def __init__(self, cluster: Cluster, sender: Sender, identity: str, *, silent: bool) -> None:
@@ -43,7 +39,7 @@ class Notices:
             return
         # Numbers of nodes change all the time.
         reason = "".join(letter for letter in text if not letter.isdigit())
-        fresh = [member for member in members if member.phase is Phase.WAITING and member.told != reason]
+        fresh = [member for member in members if member.phase is PodPhase.WAITING and member.told != reason]
         requests = []
         for member in fresh:
             requests.append(_event(member.pod, "FailedScheduling", text, self._identity))

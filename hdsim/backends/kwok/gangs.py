@@ -13,11 +13,7 @@ _Key = tuple[str, str]
 
 
 class Gangs:
-    """Pods of gangs that are not complete.
-
-    Args:
-        timeout: Seconds after which the pods of an incomplete gang get an event.
-    """
+    """Pods of gangs that are not complete, which get an event after `timeout` seconds."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.events import Notices, lacks_gpus
 from hdsim.backends.kwok.gangs import Gangs
-from hdsim.backends.kwok.members import Member, Phase
+from hdsim.backends.kwok.members import Member, PodPhase
 from hdsim.backends.kwok.pods_csv import Record
 from hdsim.backends.kwok.rows import rows_of
-from hdsim.backends.kwok.sender import Binding, Outcome, Result, pause_before
+from hdsim.backends.kwok.sender import Binding, BindingOutcome, BindingResult, pause_before
 from hdsim.cluster.state import FinalState
 from hdsim.kubernetes.objects import ENDED, PodView
 
 if TYPE_CHECKING:
-    from hdsim.backends.kwok.nodes import Nodes
+    from hdsim.backends.kwok.nodes import MirroredNodes
     from hdsim.backends.kwok.sender import Sender
-    from hdsim.backends.kwok.settings import Settings
-    from hdsim.backends.kwok.trace import Trace
+    from hdsim.backends.kwok.settings import KwokSettings
+    from hdsim.backends.kwok.trace import PodTrace
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.cache import Change
     from hdsim.kubernetes.pod_groups import PodGroupView
@@ -39,8 +39,12 @@ _ATTEMPTS = 5
 _QUEUED, _STARTING, _RUNNING = FinalState.QUEUED, FinalState.STARTING, FinalState.RUNNING
 
 
-class Jobs:
+class PodJobs:
     """Pods of one scheduler as jobs of a cluster; pods of others take resources of nodes.
+
+    `observing` tells that another scheduler binds the pods, `trains` that the jobs are those of an episode of a
+    training. Jobs of a `trace` become pods; without one, pods become jobs. `observe` takes the latency of each
+    ``binding`` in seconds.
 
     Attributes:
         members: The pods that jobs are made of, by their uids; pods of the API server until they are deleted.
@@ -49,31 +53,19 @@ class Jobs:
         bindings: Number of pods that were bound.
         asked: Seconds that the pods that have succeeded were to run.
         late: Seconds that these have taken longer, from the decision to the end.
-
-    Args:
-        cluster: The cluster.
-        nodes: Its nodes.
-        sender: Sends bindings.
-        notices: Events of pods.
-        settings: The settings.
-        scheduler: Name of the scheduler of the pods.
-        observing: Another scheduler binds the pods.
-        trace: Jobs that become pods, None where pods become jobs.
-        trains: The jobs are those of an episode of a training.
-        observe: Takes the latency of each ``binding`` in seconds.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        nodes: Nodes,
+        nodes: MirroredNodes,
         sender: Sender,
         notices: Notices,
-        settings: Settings,
+        settings: KwokSettings,
         *,
         scheduler: str,
         observing: bool,
-        trace: Trace | None,
+        trace: PodTrace | None,
         trains: bool,
         observe: Callable[[str, float], None],
     ) -> None:
@@ -135,7 +127,7 @@ class Jobs:
         if left:
             repelled, self._repelled = self._repelled, []
             for member in repelled:
-                if member.phase is Phase.WAITING and member.job < 0:
+                if member.phase is PodPhase.WAITING and member.job < 0:
                     self._wait(member, at)
 
     def _repels(self, member: Member) -> str:
@@ -158,7 +150,7 @@ class Jobs:
         member = self.members[pod.uid] = Member(pod, created, pod.requests)
         self._nodes.vacate(pod)
         if pod.holds:
-            member.phase, member.node, member.bound = Phase.BOUND, pod.node, created
+            member.phase, member.node, member.bound = PodPhase.BOUND, pod.node, created
             member.running = created if pod.phase == "Running" else math.nan
             self._gather(self.gangs.note_bound(pod))
             self._found.append(member)
@@ -199,25 +191,25 @@ class Jobs:
     def _on_change(self, member: Member, pod: PodView, at: float) -> None:
         """Takes note of a change of a pod of a job."""
         old, member.pod = member.pod, pod
-        if _asks(old) != _asks(pod) and member.phase is Phase.WAITING and self._trace is None:
+        if _asks(old) != _asks(pod) and member.phase is PodPhase.WAITING and self._trace is None:
             self._reconsider(member, old, at)
         if math.isnan(member.running) and pod.phase == "Running":
             member.running = at
-        if pod.node and member.phase in (Phase.WAITING, Phase.BINDING):
+        if pod.node and member.phase in (PodPhase.WAITING, PodPhase.BINDING):
             self.gangs.remove(member)
             self._bound(member, pod.node, at)
             if member.job < 0 or self.cluster.state[member.job] == FinalState.REJECTED:
                 self._found.append(member)
-        if pod.phase in ENDED and member.phase is not Phase.ENDED:
-            self._leave(member, Phase.ENDED, at)
+        if pod.phase in ENDED and member.phase is not PodPhase.ENDED:
+            self._leave(member, PodPhase.ENDED, at)
             member.succeeded = pod.phase == "Succeeded"
             if member.succeeded and pod.duration is not None:
                 asked = pod.duration * self._time_scale
                 begin = member.bound if math.isnan(member.decided) else member.decided
                 self.asked += asked
                 self.late += at - begin - asked
-        elif pod.deleted and member.phase is Phase.WAITING:
-            self._leave(member, Phase.GONE, at)
+        elif pod.deleted and member.phase is PodPhase.WAITING:
+            self._leave(member, PodPhase.GONE, at)
         self._nodes.occupy(pod, member.requests)
         self._settle(member.job, at)
 
@@ -239,8 +231,8 @@ class Jobs:
         member = self.members.get(pod.uid)
         if member is None:
             return
-        if member.phase not in (Phase.ENDED, Phase.GONE):
-            self._leave(member, Phase.GONE, at)
+        if member.phase not in (PodPhase.ENDED, PodPhase.GONE):
+            self._leave(member, PodPhase.GONE, at)
             self._settle(member.job, at)
         if self._trace is None:
             self._gone.append(Record.of(member))
@@ -255,22 +247,22 @@ class Jobs:
             self.of_job.pop(job, None)
             self._refused.pop(job, None)
 
-    def _leave(self, member: Member, phase: Phase, at: float) -> None:
+    def _leave(self, member: Member, phase: PodPhase, at: float) -> None:
         member.phase, member.finished = phase, at
         self.gangs.remove(member)
 
-    def on_outcome(self, outcome: Outcome, at: float) -> None:
+    def on_outcome(self, outcome: BindingOutcome, at: float) -> None:
         """Takes note of the outcome of a binding; the watch may have told it before."""
         member = self.members.get(outcome.pod.uid)
-        if member is None or member.phase is not Phase.BINDING:
+        if member is None or member.phase is not PodPhase.BINDING:
             return
-        if outcome.result is Result.BOUND:
+        if outcome.result is BindingResult.BOUND:
             self._bound(member, outcome.node, at)
-        elif outcome.result is Result.GONE:
-            self._leave(member, Phase.GONE, at)
+        elif outcome.result is BindingResult.GONE:
+            self._leave(member, PodPhase.GONE, at)
         else:
             log.warning("%s was not bound to %s: %s", outcome.pod.key, member.node, outcome.reason)
-            member.phase = Phase.WAITING
+            member.phase = PodPhase.WAITING
         member.refusal = outcome.reason
         self._settle(member.job, at)
 
@@ -281,7 +273,7 @@ class Jobs:
             self._notices.scheduled(member.pod, node)
             self.bindings += 1
             self._observe("binding", (at - member.decided) / self._time_scale)
-        member.phase, member.node, member.bound = Phase.BOUND, node, at
+        member.phase, member.node, member.bound = PodPhase.BOUND, node, at
         self._gather(self.gangs.note_bound(member.pod))
 
     def add(self) -> None:
@@ -289,7 +281,7 @@ class Jobs:
         if self._nodes.relabelled:
             self._nodes.relabelled = False
             refused = [self.of_job[job] for job in self._refused]
-            self._arrived += [pods for pods in refused if all(each.phase is Phase.WAITING for each in pods)]
+            self._arrived += [pods for pods in refused if all(each.phase is PodPhase.WAITING for each in pods)]
             self._refused = {}
         cluster, now = self.cluster, self.cluster.now
         arrived, found = self._still_waiting(now), self._grouped_found()
@@ -306,7 +298,7 @@ class Jobs:
                 member.job, member.requests = job, member.pod.requests
             for each in former:
                 self._forget(each)
-            if members[0].phase is Phase.WAITING:
+            if members[0].phase is PodPhase.WAITING:
                 self._submit(job)
             else:
                 self._adopt(job, members)
@@ -318,7 +310,7 @@ class Jobs:
         whole = []
         while self._arrived:
             members = self._arrived.pop(0)
-            waiting = [member for member in members if member.phase is Phase.WAITING]
+            waiting = [member for member in members if member.phase is PodPhase.WAITING]
             if len(waiting) == len(members):
                 whole.append(members)
             else:
@@ -351,8 +343,8 @@ class Jobs:
 
     def _adopt(self, job: int, members: Sequence[Member]) -> None:
         """Takes note of a job whose pods are bound already."""
-        on = Counter(self._nodes.number[member.node] for member in members if member.phase is not Phase.GONE)
-        starts = [member.bound for member in members if member.phase is not Phase.GONE]
+        on = Counter(self._nodes.number[member.node] for member in members if member.phase is not PodPhase.GONE)
+        starts = [member.bound for member in members if member.phase is not PodPhase.GONE]
         cluster = self.cluster
         submitted = float(cluster.workload.submission_time[job])
         cluster.adopt(job, cluster.cores.placement_on(job, on), min(cluster.now, max(submitted, *starts)))
@@ -365,25 +357,25 @@ class Jobs:
         cluster = self.cluster
         phases = {member.phase for member in members}
         state = cluster.state[job]
-        if state == _STARTING and Phase.BINDING not in phases:
+        if state == _STARTING and PodPhase.BINDING not in phases:
             state = self._settle_start(job, members, phases, at)
         if state == _QUEUED:
-            if phases <= {Phase.GONE}:
+            if phases <= {PodPhase.GONE}:
                 cluster.withdraw(job)
-            elif phases <= {Phase.BOUND, Phase.ENDED, Phase.GONE}:
+            elif phases <= {PodPhase.BOUND, PodPhase.ENDED, PodPhase.GONE}:
                 self._adopt(job, members)
                 state = _RUNNING
-            elif Phase.GONE in phases or (Phase.BOUND in phases and not self._observing):
+            elif PodPhase.GONE in phases or (PodPhase.BOUND in phases and not self._observing):
                 self._break_up(job, members, at)
-        if state == _RUNNING and phases <= {Phase.ENDED, Phase.GONE}:
+        if state == _RUNNING and phases <= {PodPhase.ENDED, PodPhase.GONE}:
             cluster.end(job, self._final_state(members), max(member.finished for member in members))
 
-    def _settle_start(self, job: int, members: Sequence[Member], phases: set[Phase], at: float) -> int:
+    def _settle_start(self, job: int, members: Sequence[Member], phases: set[PodPhase], at: float) -> int:
         """Confirms or takes back the start of a job, all of whose bindings have their outcomes."""
         cluster = self.cluster
-        refused = [member for member in members if member.phase is Phase.WAITING]
+        refused = [member for member in members if member.phase is PodPhase.WAITING]
         reason = next((member.refusal for member in members if member.refusal), "its pods are deleted")
-        if not phases & {Phase.BOUND, Phase.ENDED}:
+        if not phases & {PodPhase.BOUND, PodPhase.ENDED}:
             cluster.start_failed(job, reason)
             return _QUEUED
         if refused:
@@ -395,7 +387,7 @@ class Jobs:
                     return _QUEUED
             # A gang that is bound in part has to be completed.
             for member in refused:
-                member.phase = Phase.BINDING
+                member.phase = PodPhase.BINDING
                 member.attempts += 1
                 self._sender.bind([Binding(member.pod, member.node, {})], pause_before(member.attempts))
             return _STARTING
@@ -415,13 +407,13 @@ class Jobs:
             self._notices.tell(members, "pods of its job are deleted, or bound elsewhere")
             return
         for member in members:
-            if member.phase is Phase.BOUND:
+            if member.phase is PodPhase.BOUND:
                 self._found.append(member)
-            elif member.phase is Phase.WAITING:
+            elif member.phase is PodPhase.WAITING:
                 self._wait(member, at)
 
     def _final_state(self, members: Sequence[Member]) -> FinalState:
-        gone = [member for member in members if member.phase is Phase.GONE]
+        gone = [member for member in members if member.phase is PodPhase.GONE]
         if any(self._nodes.number.get(member.node) in self.cluster.down for member in gone):
             return _FAILED
         if gone:

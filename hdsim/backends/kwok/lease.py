@@ -39,17 +39,11 @@ class Timing:
 class Lease:
     """A Lease.
 
+    `lost` is called with the reason, in the thread of the connection, when the lease is lost.
+
     Attributes:
         held: This instance holds it.
         holder: Another instance, whose end `acquire` waits for, empty for none.
-
-    Args:
-        connection: The connection.
-        namespace: Its namespace.
-        name: Its name.
-        identity: Name of this instance.
-        timing: Times.
-        lost: Called with the reason, in the thread of the connection, when the lease is lost.
     """
 
     def __init__(

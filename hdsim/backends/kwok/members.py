@@ -10,7 +10,7 @@ from hdsim.cluster.requests import Amounts
 from hdsim.kubernetes.objects import PodView
 
 
-class Phase(Enum):
+class PodPhase(Enum):
     """State of a pod that hdsim schedules."""
 
     WAITING = auto()
@@ -26,17 +26,14 @@ class Member:
 
     Attributes:
         pod: Its latest view.
-        created: Creation.
         requests: Amounts that its job requests for it.
         job: Its job, -1 before it belongs to one.
-        phase: Its state.
         node: Node that is chosen or that it is bound to, empty for none.
         attempts: Bindings that were asked for.
         decided: Decision of the scheduler.
         bound: Answer to the binding.
         running: First sight of its phase Running.
         finished: End or deletion.
-        succeeded: It ended with success.
         told: Reason of the last event FailedScheduling.
         refusal: Reason of the last refused binding.
     """
@@ -45,7 +42,7 @@ class Member:
     created: float
     requests: Amounts
     job: int = -1
-    phase: Phase = Phase.WAITING
+    phase: PodPhase = PodPhase.WAITING
     node: str = ""
     attempts: int = 0
     decided: float = math.nan

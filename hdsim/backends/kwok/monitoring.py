@@ -36,10 +36,7 @@ class Source(Protocol):
 class Monitoring:
     """A server of ``/metrics``, ``/healthz`` and ``/readyz``; its coroutines run in the thread of the connection.
 
-    Args:
-        source: Origin of the metrics.
-        host: Address to listen on.
-        port: Port, 0 for a free one.
+    A port of 0 is a free one.
 
     Raises:
         ConfigError: Prometheus's client library is missing.

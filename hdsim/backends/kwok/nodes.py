@@ -22,7 +22,7 @@ _ROUNDING = 1.0
 _BYTES = ("memory", "storage")
 
 
-class Nodes:
+class MirroredNodes:
     """Keeps the nodes of a cluster as those of the API server.
 
     A node that is deleted or not ready takes no pods until it is back, a cordoned one those that tolerate its taint.
@@ -37,11 +37,6 @@ class Nodes:
         relabelled: Labels, taints or amounts have changed, so that jobs may fit that did not; to be cleared by the
             reader.
         warning: Nodes that are not in the platform at the start, empty for none.
-
-    Args:
-        cluster: The state.
-        views: The nodes of the API server by name.
-        spare: Number of spare nodes.
 
     Raises:
         ConfigError: A node of the platform is missing, or has other amounts.

@@ -19,10 +19,7 @@ def rows_of(jobs: Sequence[Sequence[Member]], now: float, time_scale: float) -> 
 
     The requested time is ``activeDeadlineSeconds``, otherwise the annotation ``hdsim.io/duration``, otherwise an hour.
 
-    Args:
-        jobs: Pods of each job.
-        now: Submission time of all jobs, seconds.
-        time_scale: Simulated seconds in a second.
+    All jobs are submitted `now`; `time_scale` is the number of simulated seconds in a second.
     """
     pods = [members[0].pod for members in jobs]
     size = np.array([len(members) for members in jobs])

@@ -28,7 +28,7 @@ def pause_before(attempt: int) -> float:
     return float(min(_FIRST_PAUSE * 2 ** (attempt - 2), _LAST_PAUSE))
 
 
-class Result(Enum):
+class BindingResult(Enum):
     """Kinds of outcomes of a binding."""
 
     BOUND = auto()
@@ -44,11 +44,11 @@ class Binding(NamedTuple):
     annotations: dict[str, str]
 
 
-class Outcome(NamedTuple):
+class BindingOutcome(NamedTuple):
     """Outcome of a binding."""
 
     pod: PodView
-    result: Result
+    result: BindingResult
     node: str  # that the pod is bound to, which may be another one than was asked for
     reason: str = ""
 
@@ -73,18 +73,18 @@ class Sender:
 
     The outcome of a binding without an answer is looked up at the API server, which binds a pod at most once.
 
+    At most `width` requests are in flight. `deliver` takes outcomes, and the error of a request that can never succeed,
+    in the thread of the connection.
+
     Attributes:
         stopped: Reason for which bindings are not sent any more, empty while they are.
         in_flight: Number of requests without an answer.
         may_bind: Asked before every binding.
-
-    Args:
-        connection: The connection.
-        deliver: Takes outcomes, and the error of a request that can never succeed, in the thread of the connection.
-        width: Maximum number of requests in flight.
     """
 
-    def __init__(self, connection: Connection, deliver: Callable[[Outcome | BackendError], None], width: int) -> None:
+    def __init__(
+        self, connection: Connection, deliver: Callable[[BindingOutcome | BackendError], None], width: int
+    ) -> None:
         self.stopped = ""
         self.in_flight = 0
         self.may_bind: Callable[[], bool] = lambda: True
@@ -161,7 +161,7 @@ class Sender:
             finally:
                 self.in_flight -= 1
 
-    async def carry_out(self, binding: Binding) -> Outcome:
+    async def carry_out(self, binding: Binding) -> BindingOutcome:
         """Sends a binding now and returns what has become of it.
 
         Raises:
@@ -184,7 +184,7 @@ class Sender:
             log.warning("%s: %s; looking whether it is bound", pod.key, error)
             return await self._look_up(binding, str(error))
         if status in (200, 201):
-            return Outcome(pod, Result.BOUND, node)
+            return BindingOutcome(pod, BindingResult.BOUND, node)
         refusal = self._connection.refusal("POST", path, status, answer)
         if refusal.permission:
             raise refusal
@@ -193,7 +193,7 @@ class Sender:
             return _refused(binding, reason)
         return await self._look_up(binding, reason)
 
-    async def _look_up(self, binding: Binding, reason: str) -> Outcome:
+    async def _look_up(self, binding: Binding, reason: str) -> BindingOutcome:
         """Finds out what has become of a binding from the pod itself."""
         pod = binding.pod
         # The permission to list is there anyhow.
@@ -206,9 +206,9 @@ class Sender:
                 if status == 200:
                     found = [PodView.of(item) for item in orjson.loads(answer)["items"]]
                     if not found or found[0].uid != pod.uid:
-                        return Outcome(pod, Result.GONE, "", reason)
+                        return BindingOutcome(pod, BindingResult.GONE, "", reason)
                     if found[0].node:
-                        return Outcome(pod, Result.BOUND, found[0].node)
+                        return BindingOutcome(pod, BindingResult.BOUND, found[0].node)
                     return _refused(binding, reason)
                 fault: BackendError = self._connection.refusal("GET", path, status, answer)
             except NoAnswer as silence:
@@ -253,5 +253,5 @@ class Sender:
             await asyncio.sleep(_PAUSE)
 
 
-def _refused(binding: Binding, reason: str) -> Outcome:
-    return Outcome(binding.pod, Result.REFUSED, "", reason)
+def _refused(binding: Binding, reason: str) -> BindingOutcome:
+    return BindingOutcome(binding.pod, BindingResult.REFUSED, "", reason)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hdsim.backends.kwok.nodes import Nodes
+    from hdsim.backends.kwok.nodes import MirroredNodes
     from hdsim.backends.kwok.pods_csv import Record
     from hdsim.backends.kwok.sender import Sender
     from hdsim.cluster.state import Cluster
@@ -35,7 +35,7 @@ class Session(ABC):
     caches: Sequence[Cache[Any]] = ()
     heard: float
     decisions: int = 0
-    nodes: Nodes
+    nodes: MirroredNodes
     spare: int = 0
     trains: bool = False
     warnings: Sequence[str] = ()

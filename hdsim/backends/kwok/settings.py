@@ -31,7 +31,7 @@ _ELECTION_RULES = {"enabled": FLAG, "namespace": TEXT, "lease": POSITIVE, "renew
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class KwokSettings:
     """Settings of the backend.
 
     Attributes:
@@ -100,7 +100,7 @@ class Settings:
         object.__setattr__(self, "leader_election", election)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
+    def of(cls, given: Mapping[str, Any]) -> KwokSettings:
         """Makes settings by their keys.
 
         Raises:

@@ -11,23 +11,17 @@ from hdsim.kubernetes.jobs import JobPods
 from hdsim.kubernetes.objects import DURATION, JOB_ID, JOB_LABEL, PodView
 
 if TYPE_CHECKING:
-    from hdsim.backends.kwok.settings import Settings
+    from hdsim.backends.kwok.settings import KwokSettings
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.connection import Connection
 
 _CREATED, _EXISTS = 201, 409
 
 
-class Trace:
-    """The pods of known jobs: created when the jobs are due, and recognized when the watch reports them.
+class PodTrace:
+    """The pods of known jobs: created when the jobs are due, and recognized when the watch reports them."""
 
-    Args:
-        cluster: The cluster before its first event.
-        settings: The settings.
-        scheduler: Name of the scheduler of the pods.
-    """
-
-    def __init__(self, cluster: Cluster, settings: Settings, scheduler: str) -> None:
+    def __init__(self, cluster: Cluster, settings: KwokSettings, scheduler: str) -> None:
         self._cluster, self._settings = cluster, settings
         jobs = cluster.workload
         self._pods = JobPods(jobs, cluster.requests, namespace=settings.namespace, scheduler=scheduler)

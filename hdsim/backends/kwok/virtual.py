@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import orjson
 
 from hdsim.backends.kwok.events import Notices
-from hdsim.backends.kwok.members import Member, Phase
-from hdsim.backends.kwok.nodes import Nodes
+from hdsim.backends.kwok.members import Member, PodPhase
+from hdsim.backends.kwok.nodes import MirroredNodes
 from hdsim.backends.kwok.pods_csv import Record
-from hdsim.backends.kwok.sender import Binding, Outcome, Result, Sender
+from hdsim.backends.kwok.sender import Binding, BindingOutcome, BindingResult, Sender
 from hdsim.backends.kwok.session import Session
-from hdsim.backends.kwok.trace import Trace
+from hdsim.backends.kwok.trace import PodTrace
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.connection import NoAnswer
 from hdsim.kubernetes.objects import CLOCK, FAKE, JOB_ID, NodeView, PodView
 
 if TYPE_CHECKING:
-    from hdsim.backends.kwok.settings import Settings
+    from hdsim.backends.kwok.settings import KwokSettings
     from hdsim.kubernetes.connection import Connection
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -59,25 +59,19 @@ class Virtual(Session):
 
     A start is confirmed once the API server has bound all pods of the job. If it refuses one of them, all are created
     anew and the start has failed.
-
-    Args:
-        connection: The connection.
-        settings: The settings.
-        setup: The cluster and its models.
-        identity: Name of this instance.
     """
 
     bindings = 0
 
     def __init__(
-        self, connection: Connection, settings: Settings, setup: Setup, stop: Any, identity: str, observe: Any
+        self, connection: Connection, settings: KwokSettings, setup: ReplaySetup, stop: Any, identity: str, observe: Any
     ) -> None:
         if hasattr(setup.agent, "observes"):
             raise ConfigError("expected wall, got virtual: kube-scheduler has no simulated time", where="backend.clock")
         self.cluster = cluster = setup.cluster
         self._connection, self._settings = connection, settings
         self._engine = setup.engine(kill_at_walltime=False, batch_events=True)
-        self._trace = Trace(cluster, settings, settings.scheduler_name)
+        self._trace = PodTrace(cluster, settings, settings.scheduler_name)
         self.sender = Sender(connection, self._hear, settings.bindings_in_flight)
         self._notices = Notices(cluster, self.sender, identity, silent=False)
         self._collection = f"/api/v1/namespaces/{settings.namespace}/pods"
@@ -113,7 +107,7 @@ class Virtual(Session):
                 where="backend.clock",
             )
         views = {view.name: view for view in map(NodeView.of, found)}
-        self.nodes = nodes = Nodes(self.cluster, views)
+        self.nodes = nodes = MirroredNodes(self.cluster, views)
         for name, taints in zip(self._names, self.cluster.platform.node_taints, strict=True):
             view = views[name]
             if not view.ready or view.unschedulable or set(view.taints) != set(taints):
@@ -185,8 +179,8 @@ class Virtual(Session):
             member.attempts += 1
             member.decided = now
             self.decisions += 1
-            if outcome.result is Result.BOUND and outcome.node == binding.node:
-                member.phase, member.node = Phase.BOUND, outcome.node
+            if outcome.result is BindingResult.BOUND and outcome.node == binding.node:
+                member.phase, member.node = PodPhase.BOUND, outcome.node
                 member.bound = member.running = now
                 self.bindings += 1
             else:
@@ -229,14 +223,14 @@ class Virtual(Session):
         await self._answer("DELETE", f"{self._collection}/{member.pod.name}", 404)
         index = self._of_job[member.job].index(member)
         member.pod = await self._post(self._trace.manifests(member.job, VIRTUAL)[index])
-        member.phase, member.node = Phase.WAITING, ""
+        member.phase, member.node = PodPhase.WAITING, ""
 
     async def _finish(self, member: Member, succeeded: bool) -> None:
         """Ends a pod."""
         phase = "Succeeded" if succeeded else "Failed"
         path, body = f"{self._collection}/{member.pod.name}/status", {"status": {"phase": phase}}
         await self._answer("PATCH", path, body=body, content_type=_MERGE_PATCH)
-        member.phase, member.finished, member.succeeded = Phase.ENDED, self.cluster.now, succeeded
+        member.phase, member.finished, member.succeeded = PodPhase.ENDED, self.cluster.now, succeeded
 
     async def _post(self, manifest: dict[str, Any]) -> PodView:
         """Creates a pod, whatever becomes of the connection."""
@@ -304,11 +298,12 @@ class Virtual(Session):
         if late:
             log.warning(
                 "%d pods of others have come to the nodes in mid-run, such as %s: simulated time takes no note of them",
-                len(late), min(pod.key for pod in late),
-            )  # fmt: skip
+                len(late),
+                min(pod.key for pod in late),
+            )
         found = {pod.name: (pod.node, pod.phase) for pod in pods if pod.namespace == self._settings.namespace}
         for member in self.members:
-            phase = "Pending" if member.phase is not Phase.ENDED else "Succeeded" if member.succeeded else "Failed"
+            phase = "Pending" if member.phase is not PodPhase.ENDED else "Succeeded" if member.succeeded else "Failed"
             node, seen = found.get(member.pod.name, ("", "not there"))
             if (node, seen) != (member.node, phase):
                 raise BackendError(
@@ -329,7 +324,7 @@ class _Answer(NamedTuple):
         return PodView.of(orjson.loads(self.content))
 
 
-def _reason(outcome: Outcome) -> str:
-    if outcome.result is Result.GONE:
+def _reason(outcome: BindingOutcome) -> str:
+    if outcome.result is BindingResult.GONE:
         return "it was deleted by another client"
     return f"another client has bound it to {outcome.node}" if outcome.node else outcome.reason

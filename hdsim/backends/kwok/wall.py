@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.events import Notices
-from hdsim.backends.kwok.jobs import Jobs
-from hdsim.backends.kwok.members import Phase
-from hdsim.backends.kwok.nodes import Nodes
-from hdsim.backends.kwok.sender import Binding, Outcome, Request, Sender, pause_before
+from hdsim.backends.kwok.jobs import PodJobs
+from hdsim.backends.kwok.members import PodPhase
+from hdsim.backends.kwok.nodes import MirroredNodes
+from hdsim.backends.kwok.sender import Binding, BindingOutcome, Request, Sender, pause_before
 from hdsim.backends.kwok.session import Session
-from hdsim.backends.kwok.trace import Trace
+from hdsim.backends.kwok.trace import PodTrace
 from hdsim.errors import BackendError, NoMoreJobs
 from hdsim.kubernetes import pod_groups
 from hdsim.kubernetes.cache import Cache, Change
@@ -27,9 +27,9 @@ from hdsim.simulation.terminal import received_signals
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.pods_csv import Record
-    from hdsim.backends.kwok.settings import Settings
+    from hdsim.backends.kwok.settings import KwokSettings
     from hdsim.kubernetes.connection import Connection
-    from hdsim.simulation.setup import Setup
+    from hdsim.simulation.setup import ReplaySetup
 
 log = logging.getLogger(__name__)
 
@@ -48,27 +48,15 @@ _QUIET = 1.0
 class Wall(Session):
     """Jobs of a cluster, by the clock on the wall.
 
-    Attributes:
-        jobs: The jobs that the pods make up.
-        caches: Copies of the pods and the nodes of the API server.
-        sender: Sends bindings and events.
-        heard: Monotonic time of the last look at the news, in seconds.
-        decisions: Number of pods that were decided on.
-
-    Args:
-        connection: The connection.
-        settings: The settings.
-        setup: The cluster and its agent.
-        stop: Received signals.
-        identity: Name of this instance.
-        observe: Takes the latency of each ``decision`` and ``binding`` in seconds.
+    `observe` takes the latency of each ``decision`` and ``binding`` in seconds. `jobs` has the jobs that the pods make
+    up; other attributes are those of :class:`hdsim.backends.kwok.session.Session`.
     """
 
     def __init__(
         self,
         connection: Connection,
-        settings: Settings,
-        setup: Setup,
+        settings: KwokSettings,
+        setup: ReplaySetup,
         stop: list[int],
         identity: str,
         observe: Callable[[str, float], None],
@@ -80,7 +68,7 @@ class Wall(Session):
         if self._observing:
             agent.attached = True
         self._scheduler = agent.observes if self._observing else settings.scheduler_name
-        self._trace = None if self.cluster.open_ended else Trace(self.cluster, settings, self._scheduler)
+        self._trace = None if self.cluster.open_ended else PodTrace(self.cluster, settings, self._scheduler)
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self.sender = Sender(connection, self._hear(self._on_outcome), settings.bindings_in_flight)
         self._nodes_cache = Cache(connection, "/api/v1/nodes", NodeView.of, self._hear(self._on_nodes))
@@ -99,9 +87,9 @@ class Wall(Session):
             self._trace.prepare(self._connection)
         self._connection.call(self.sender.start())
         self._connection.call(self._nodes_cache.start())
-        self.nodes = Nodes(self.cluster, dict(self._nodes_cache.objects), self.spare)
+        self.nodes = MirroredNodes(self.cluster, dict(self._nodes_cache.objects), self.spare)
         self.warnings = (self.nodes.warning,)
-        self.jobs = Jobs(
+        self.jobs = PodJobs(
             self.cluster,
             self.nodes,
             self.sender,
@@ -182,10 +170,10 @@ class Wall(Session):
                 for node, pods in zip(placement.nodes.tolist(), placement.pods.tolist(), strict=True)
                 for _ in range(pods)
             ]
-            waiting = [member for member in self.jobs.of_job[job] if member.phase is Phase.WAITING]
+            waiting = [member for member in self.jobs.of_job[job] if member.phase is PodPhase.WAITING]
             annotations = {} if self._trace is None else self._trace.annotations(job, placement)
             for member, node in zip(waiting, nodes, strict=False):
-                member.phase, member.node, member.decided = Phase.BINDING, node, now
+                member.phase, member.node, member.decided = PodPhase.BINDING, node, now
                 member.attempts += 1
                 self.decisions += 1
                 self._observe("decision", (now - member.created) / self._settings.time_scale)
@@ -239,7 +227,7 @@ class Wall(Session):
     def _on_groups(self, changes: Sequence[Change[pod_groups.PodGroupView]], at: float) -> None:
         self.jobs.on_groups(changes)
 
-    def _on_outcome(self, outcome: Outcome, at: float) -> None:
+    def _on_outcome(self, outcome: BindingOutcome, at: float) -> None:
         self._active = time.monotonic()
         self.jobs.on_outcome(outcome, at)
 

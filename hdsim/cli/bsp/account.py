@@ -12,8 +12,8 @@ import click
 
 from hdsim.cli.bsp.gang import build
 from hdsim.config.keys import GANG_RULES
-from hdsim.errors import ConfigError, is_mistake
-from hdsim.util.files import shown
+from hdsim.errors import ConfigError
+from hdsim.util.files import shown, writable
 from hdsim.util.text import format_number, format_table
 
 if TYPE_CHECKING:
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @click.option(
-    "--orders", type=click.IntRange(2), default=4, show_default=True,
+    "--orders",
+    type=click.IntRange(2),
+    default=4,
+    show_default=True,
     help="Orders in which predictions of one task after the other are replaced.",
-)  # fmt: skip
+)
 def account(runs: tuple[Path, ...], orders: int) -> None:
     """Accounts for the seconds between the total of a run and a lower bound of every plan.
 
@@ -42,13 +45,8 @@ def account(runs: tuple[Path, ...], orders: int) -> None:
 
     for directory in dict.fromkeys(run for given in runs for run in run_directories(given)):
         items = _account(directory, orders)
-        try:
+        with writable("a directory", directory):
             write_accounting(directory, items)
-        except OSError as error:
-            if not is_mistake(error):
-                raise
-            message = f"expected a directory that can be written to: {error.strerror}"
-            raise ConfigError(message, where=str(directory)) from None
         click.echo(f"{shown(directory)}\n{_table(items)}\n\ntable  {shown(directory / 'accounting.csv')}\n")
 
 
@@ -59,7 +57,7 @@ def _account(directory: Path, orders: int) -> list[Item]:
     from hdsim.gangs.accounting import Knowledge, account
     from hdsim.gangs.bound import lower_bound
     from hdsim.gangs.controllers import make_controller
-    from hdsim.gangs.offline import OneTime, Segments
+    from hdsim.gangs.offline import OneTime, PlannedSegments
     from hdsim.gangs.planner import ExactPlanner
     from hdsim.gangs.simulation import Gang, GangRun
     from hdsim.gangs.workloads import PERFECT, read_workloads
@@ -91,7 +89,7 @@ def _account(directory: Path, orders: int) -> list[Item]:
         if abs(again.sum() - total) > 1e-6 * total:
             message = f"expected a run that repeats itself, got {again.sum():.6f} s in place of {total:.6f} s"
             raise ConfigError(f"{message}; has an input changed?", where=str(directory))
-        segments = Segments(planner.profile, planner.budget, actual[start : start + config["supersteps"]])
+        segments = PlannedSegments(planner.profile, planner.budget, actual[start : start + config["supersteps"]])
         bound = lower_bound(segments, config["penalty"])
         offline = OneTime()
         offline.segments = segments

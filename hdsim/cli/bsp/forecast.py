@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.launch import configured, launch
-from hdsim.runs.command import Command, Outcome
+from hdsim.runs.command import Command, RunOutcome
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LEADS = (0, 1, 2, 4, 9)
 
 
 @dataclass(frozen=True)
-class _Job:
+class _ForecastRun:
     """The parts of a run, made from its configuration; `models` by name, the one that was asked for first."""
 
     rolling: Rolling
@@ -63,17 +63,17 @@ def _check(config: Mapping[str, Any]) -> dict[str, Forecaster]:
     return models
 
 
-def _build(config: Mapping[str, Any]) -> _Job:
+def _build(config: Mapping[str, Any]) -> _ForecastRun:
     from hdsim.gangs.forecasting.rolling import Rolling
     from hdsim.gangs.forecasting.series import read_all
 
     models = _check(config)
     rows, columns, seed = config["rows"], config["columns"], config["seed"]
     series = read_all(config["series"], config["names"], rows, columns, config["period"], seed)
-    return _Job(Rolling(series, rows, columns, config["refit"], seed), models)
+    return _ForecastRun(Rolling(series, rows, columns, config["refit"], seed), models)
 
 
-def _forecast(config: Mapping[str, Any], job: _Job, directory: Path) -> tuple[Forecasts, dict[str, Any]]:
+def _forecast(config: Mapping[str, Any], job: _ForecastRun, directory: Path) -> tuple[Forecasts, dict[str, Any]]:
     from tqdm import tqdm
 
     from hdsim.gangs.forecasting.output import Forecasts
@@ -105,7 +105,7 @@ def _write(directory: Path, made: Forecasts) -> dict[str, Any]:
     return write_forecasts(directory, made)
 
 
-def _report(job: _Job, outcome: Outcome) -> None:
+def _report(job: _ForecastRun, outcome: RunOutcome) -> None:
     """Prints the errors of some leads, and of all of them."""
     import csv
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.runs.command import Outcome
+from hdsim.runs.command import RunOutcome
 from hdsim.util.files import shown
 from hdsim.util.text import format_number
 
@@ -35,7 +35,7 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class Gang:
+class GangCommand:
     """The parts of a run, made from its configuration. The cores of a gang belong to no platform."""
 
     planner: Planner
@@ -46,7 +46,7 @@ class Gang:
     workload: None = None
 
 
-def build(config: Mapping[str, Any]) -> Gang:
+def build(config: Mapping[str, Any]) -> GangCommand:
     """Reads and constructs everything that a configuration names.
 
     Raises:
@@ -59,7 +59,7 @@ def build(config: Mapping[str, Any]) -> Gang:
     controller = make_controller(config["controller"])
     planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})
     check_rows(config["start"] + config["supersteps"], len(workloads.actual))
-    return Gang(planner, workloads, controller, _launcher(config))
+    return GangCommand(planner, workloads, controller, _launcher(config))
 
 
 def _launcher(config: Mapping[str, Any]) -> Launcher | None:
@@ -76,14 +76,14 @@ def _launcher(config: Mapping[str, Any]) -> Launcher | None:
     return launcher
 
 
-def simulate(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:
+def simulate(config: Mapping[str, Any], gang: GangCommand, directory: Path) -> tuple[GangRun, dict[str, Any]]:
     """Simulates the supersteps."""
     from hdsim.simulation.alone import run_alone
 
     return run_alone(job(config, gang)), {}
 
 
-def job(config: Mapping[str, Any], gang: Gang) -> Job:
+def job(config: Mapping[str, Any], gang: GangCommand) -> Job:
     """Returns the gang of a configuration."""
     from hdsim.gangs.simulation import Gang as Job
 
@@ -100,7 +100,7 @@ def write(directory: Path, result: GangRun) -> dict[str, Any]:
     return write_real_run(directory, result) if isinstance(result, RealRun) else write_run(directory, result)
 
 
-def report(gang: Gang, outcome: Outcome) -> None:
+def report(gang: GangCommand, outcome: RunOutcome) -> None:
     """Prints the metrics."""
     from hdsim.results.metrics import unit
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdsim.cli.bsp.gang import Gang, build, report, simulate, write
+from hdsim.cli.bsp.gang import GangCommand, build, report, simulate, write
 from hdsim.cli.launch import configured, launch
 from hdsim.runs.command import Command
 
@@ -35,15 +35,15 @@ def plan(overrides: tuple[str, ...], config_name: str | None, **options: Any) ->
     launch(COMMAND, report, overrides, config_name=config_name or "bsp", **options)
 
 
-def _bounded(config: Mapping[str, Any], gang: Gang, directory: Path) -> tuple[GangRun, dict[str, Any]]:
+def _bounded(config: Mapping[str, Any], gang: GangCommand, directory: Path) -> tuple[GangRun, dict[str, Any]]:
     from tqdm import tqdm
 
     from hdsim.gangs.bound import lower_bound
-    from hdsim.gangs.offline import OneTime, Segments
+    from hdsim.gangs.offline import OneTime, PlannedSegments
 
     start, planner = config["start"], gang.planner
     sizes = gang.workloads.actual[start : start + config["supersteps"]]
-    segments = Segments(planner.profile, planner.budget, sizes)
+    segments = PlannedSegments(planner.profile, planner.budget, sizes)
     layout = "{l_bar}{bar}| {elapsed}<{remaining}"
     with tqdm(total=1.0, desc="bound", disable=not sys.stderr.isatty(), bar_format=layout) as bar:
         bound = lower_bound(segments, config["penalty"], lambda part: bar.update(part - bar.n))

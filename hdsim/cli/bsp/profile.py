@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.launch import configured, launch
-from hdsim.runs.command import Command, Outcome
+from hdsim.runs.command import Command, RunOutcome
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Job:
+class _ProfileRun:
     """The parts of a run. The machine itself is no platform of a simulation."""
 
     measurement: Measurement
@@ -46,7 +46,7 @@ def profile(overrides: tuple[str, ...], config_name: str | None, **options: Any)
     launch(COMMAND, _report, overrides, config_name=config_name or "bsp_profile", **options)
 
 
-def _build(config: Mapping[str, Any]) -> _Job:
+def _build(config: Mapping[str, Any]) -> _ProfileRun:
     from hdsim.gangs.limits import cpu_limits
     from hdsim.gangs.measurement import Measurement
     from hdsim.gangs.stressors import Stressors
@@ -62,11 +62,11 @@ def _build(config: Mapping[str, Any]) -> _Job:
         timeout=config["timeout"],
     )
     measurement.check()
-    return _Job(measurement)
+    return _ProfileRun(measurement)
 
 
 def _measure(
-    config: Mapping[str, Any], job: _Job, directory: Path
+    config: Mapping[str, Any], job: _ProfileRun, directory: Path
 ) -> tuple[tuple[Measurement, dict[Point, float]], dict[str, Any]]:
     from tqdm import tqdm
 
@@ -91,7 +91,7 @@ def _write(directory: Path, result: tuple[Measurement, dict[Point, float]]) -> d
     return {}
 
 
-def _report(job: _Job, outcome: Outcome) -> None:
+def _report(job: _ProfileRun, outcome: RunOutcome) -> None:
     """Prints the metrics and the files."""
     click.echo(f"measured points         {outcome.metrics['points']:g}")
     if "variation" in outcome.metrics:
@@ -101,6 +101,12 @@ def _report(job: _Job, outcome: Outcome) -> None:
 
 
 COMMAND = Command(
-    "bsp profile", _build, _measure, resumes=True, check=_build, write=_write,
-    metrics=("points", "variation"), begun=_Job.begun,
-)  # fmt: skip
+    "bsp profile",
+    _build,
+    _measure,
+    resumes=True,
+    check=_build,
+    write=_write,
+    metrics=("points", "variation"),
+    begun=_ProfileRun.begun,
+)

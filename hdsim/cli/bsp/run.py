@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdsim.cli.bsp.gang import Gang, build, job, report, simulate, write
+from hdsim.cli.bsp.gang import GangCommand, build, job, report, simulate, write
 from hdsim.cli.launch import configured, launch
 from hdsim.cli.resume import resumed, split_flag
 from hdsim.errors import BackendError, ConfigError
@@ -45,7 +45,7 @@ def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> 
 
 
 def _run(
-    config: Mapping[str, Any], gang: Gang, directory: Path, *, resume: bool = False
+    config: Mapping[str, Any], gang: GangCommand, directory: Path, *, resume: bool = False
 ) -> tuple[GangRun, dict[str, Any]]:
     if gang.launcher is not None:
         return _execute(config, gang, gang.launcher, directory, resume)
@@ -57,7 +57,7 @@ def _run(
 
 
 def _execute(
-    config: Mapping[str, Any], gang: Gang, launcher: Launcher, directory: Path, resume: bool
+    config: Mapping[str, Any], gang: GangCommand, launcher: Launcher, directory: Path, resume: bool
 ) -> tuple[GangRun, dict[str, Any]]:
     """Executes the supersteps."""
     from tqdm import tqdm

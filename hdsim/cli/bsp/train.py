@@ -11,12 +11,12 @@ import click
 from hdsim.cli.bsp.gang import write
 from hdsim.cli.launch import configured
 from hdsim.cli.train import QUIET, launch_training, report_scores
-from hdsim.runs.command import Command, Outcome
+from hdsim.runs.command import Command, RunOutcome
 from hdsim.runs.trainings import run_training
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.gangs import GangSetup
+    from hdsim.learning.training.gangs import GangTask
 
 
 @configured
@@ -36,13 +36,13 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     launch_training(COMMAND, _report, overrides, config_name or "bsp_train", options)
 
 
-def _build(config: Mapping[str, Any]) -> GangSetup:
-    from hdsim.learning.training.gangs import GangSetup
+def _build(config: Mapping[str, Any]) -> GangTask:
+    from hdsim.learning.training.gangs import GangTask
 
-    return GangSetup.of(config)
+    return GangTask(config)
 
 
-def _report(setup: GangSetup, outcome: Outcome) -> None:
+def _report(task: GangTask, outcome: RunOutcome) -> None:
     best = report_scores(outcome)
     click.echo(f"run            hdsim bsp run controller=learned controller.checkpoint={shown(best)}")
 

@@ -21,9 +21,20 @@ if TYPE_CHECKING:
 #: Options that need --trace, and those that exclude it.
 _OF_TRACES = ("platform", "time_scale", "jobs", "start", "cores_per_pod")
 _OF_DEPLOYMENTS = (
-    "cpu_load", "memory_load", "pod_load", "epochs", "replicas", "cpu", "memory", "gpus", "rate", "duration", "pods",
-    "name", "wait",
-)  # fmt: skip
+    "cpu_load",
+    "memory_load",
+    "pod_load",
+    "epochs",
+    "replicas",
+    "cpu",
+    "memory",
+    "gpus",
+    "rate",
+    "duration",
+    "pods",
+    "name",
+    "wait",
+)
 
 
 class _Quantities(click.ParamType):
@@ -74,12 +85,22 @@ _above_zero = click.FloatRange(0, min_open=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all draws.")
 @click.option("--pods", is_flag=True, help="Create bare pods rather than Deployments: no controller manager is needed.")
 @click.option("--name", default="load", show_default=True, help="Begin of the names of deployments.")
-@click.option("--wait", type=click.FloatRange(0), default=30.0, show_default=True,
-              help="Seconds without a further pod with a node after which an epoch is over.")  # fmt: skip
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    help="Seconds without a further pod with a node after which an epoch is over.",
+)
 @click.option("--trace", metavar="FILE", help="Create the jobs of a trace instead: a file or a bundled name.")
 @click.option("--platform", metavar="FILE", help="Platform of the trace.  [default: the nodes of the cluster]")
-@click.option("--time-scale", type=_above_zero, default=1.0, show_default=True,
-              help="Seconds of the trace in a second of the wall clock.")  # fmt: skip
+@click.option(
+    "--time-scale",
+    type=_above_zero,
+    default=1.0,
+    show_default=True,
+    help="Seconds of the trace in a second of the wall clock.",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Number of jobs of the trace.  [default: all]")
 @click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="First job of the trace.")
 @click.option("--cores-per-pod", type=click.IntRange(1), help="Most cores of a pod.  [default: those of the job]")

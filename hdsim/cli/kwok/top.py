@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 
 #: Colours of states.
 _COLOURS = {
-    "Ready": "green", "Running": "green", "Pending": "yellow", "Starting": "cyan", "Succeeded": "blue",
-    "Failed": "red", "NotReady": "red", "Cordoned": "yellow", "Terminating": "magenta", "control plane": "dim",
-}  # fmt: skip
+    "Ready": "green",
+    "Running": "green",
+    "Pending": "yellow",
+    "Starting": "cyan",
+    "Succeeded": "blue",
+    "Failed": "red",
+    "NotReady": "red",
+    "Cordoned": "yellow",
+    "Terminating": "magenta",
+    "control plane": "dim",
+}
 _BAR = 14
 #: Lines of a screen besides the rows of the tables.
 _AROUND = 12
@@ -32,9 +40,13 @@ _AROUND = 12
 @kubeconfig
 @click.option("--namespace", help="Pods of this namespace only.")
 @click.option(
-    "--sort", "order", type=click.Choice(["cpu", "memory", "pods", "gpus", "name"]), default="name", show_default=True,
+    "--sort",
+    "order",
+    type=click.Choice(["cpu", "memory", "pods", "gpus", "name"]),
+    default="name",
+    show_default=True,
     help="Order of the nodes: the fullest first, or by name.",
-)  # fmt: skip
+)
 @click.option(
     "--interval", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between two views."
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 
-class Backfill(UnderBasePolicy):
+class BackfillAction(UnderBasePolicy):
     """Starts one of the first queued jobs, in order of submission, behind a head that does not fit.
 
     A base order serves the heads of the queue. While the head is blocked, each decision starts another job or ends the

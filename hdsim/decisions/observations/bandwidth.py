@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.decisions.base import Array
-from hdsim.decisions.observations.nodes import FEATURES, Nodes
+from hdsim.decisions.observations.nodes import FEATURES, NodesObserver
 from hdsim.kernels.rows import write_supply
 from hdsim.util.arrays import Floats
 
@@ -27,8 +27,8 @@ _MANY = 1000
 _SCALED_NUMBER: list[float] = np.minimum(np.log1p(np.arange(_MANY + 1.0)) / math.log1p(_MANY), 1.0).tolist()
 
 
-class NodesBandwidth(Nodes):
-    """(N, 17): the rows of `Nodes`, and what the next job and the others would get of the memory bandwidth.
+class NodesBandwidth(NodesObserver):
+    """(N, 17): the rows of `NodesObserver`, and what the next job and the others would get of the memory bandwidth.
 
     Columns: bandwidth of the node's processors over the demands of its busy cores; the same with as many cores of the
     job as the node would get; an equal part of the bandwidth for each core that is then busy over the demand of a core
@@ -54,13 +54,22 @@ class NodesBandwidth(Nodes):
         self.fixed = np.pad(self.fixed, ((0, 0), (0, len(BANDWIDTH_FEATURES))))
 
     def _write_next_job(self, partial: PartialPlacement, idle: Floats, seen: NDArray[np.float32]) -> None:
-        """See :meth:`Nodes._write_next_job`."""
+        """See :meth:`NodesObserver._write_next_job`."""
         super()._write_next_job(partial, idle, seen)
         cluster = self._cluster
         wanted = float(cluster.workload.memory_bandwidth[partial.job])
         share = min(wanted / self._most_per_core, 1.0) if self._most_per_core else 0.0
         queued, running = (_SCALED_NUMBER[min(len(jobs), _MANY)] for jobs in (cluster.queue, cluster.running))
         write_supply(
-            self._limits, idle, cluster.cores.free_bandwidth, self._supplied, partial.chunks, partial.cpu_per_chunk,
-            partial.capacity, partial.chosen, wanted, (share, queued, running), seen,
-        )  # fmt: skip
+            self._limits,
+            idle,
+            cluster.cores.free_bandwidth,
+            self._supplied,
+            partial.chunks,
+            partial.cpu_per_chunk,
+            partial.capacity,
+            partial.chosen,
+            wanted,
+            (share, queued, running),
+            seen,
+        )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hdsim.decisions.base import Array, Observation, Observer, relative_to_largest
 from hdsim.decisions.observations import bandwidth, jobs, nodes
 from hdsim.decisions.observations.bandwidth import NodesBandwidth
-from hdsim.decisions.observations.jobs import Jobs
+from hdsim.decisions.observations.jobs import JobsObserver
 from hdsim.decisions.observations.star import STAR_EDGES, STAR_VERTICES, StarGraph
 from hdsim.kernels.nodes import fitting
 from hdsim.platform.schema import QUANTITIES
@@ -43,7 +43,7 @@ COLUMNS = {
 class Graph(Observer):
     """A dictionary of arrays: jobs, N nodes and K clusters as vertices, and their edges.
 
-    * ``job`` (queue_size, 8): the rows of `Jobs`, zeros for no job.
+    * ``job`` (queue_size, 8): the rows of `JobsObserver`, zeros for no job.
     * ``node`` (N, 22): the rows of `NodesBandwidth`, which show the next job, and the node's link: bandwidth and
       latency as shares of the largest, and the share of the cores behind it that serve jobs with cores elsewhere too.
     * ``cluster`` (K, 3): the same of the links between clusters.
@@ -62,7 +62,7 @@ class Graph(Observer):
     sees_cores = True
 
     def __init__(self, queue_size: int = 32) -> None:
-        self._jobs = Jobs(queue_size)
+        self._jobs = JobsObserver(queue_size)
         self._nodes = NodesBandwidth()
         self._queue_size = queue_size
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FEATURES = ("waited", "requested_time", "cores", "memory", "bandwidth", "idle_cores", "fits", "present")
 
 
-class Jobs(Observer):
+class JobsObserver(Observer):
     """(queue_size, 8): the first queued jobs in order of submission, one per row; unused rows are zero.
 
     Columns: waiting time and requested time, log(1 + s) / log(1 + one week), at most 1; cores, memory and bandwidth of
@@ -79,9 +79,17 @@ class Jobs(Observer):
             self._submission = known.submission_time.copy()
         idle = cluster.n_idle / cluster.platform.n_cpu_cores
         write_rows(
-            jobs, fits, self._table.reshape(-1), self._submission, 0.0, cluster.now, idle, self._times, self._powers,
+            jobs,
+            fits,
+            self._table.reshape(-1),
+            self._submission,
+            0.0,
+            cluster.now,
+            idle,
+            self._times,
+            self._powers,
             seen.reshape(-1),
-        )  # fmt: skip
+        )
 
 
 def scaled_time(seconds: Any) -> Any:

@@ -25,7 +25,7 @@ JOB_FEATURES = ("job_left", "job_memory", "job_requested_time", "job_waited")
 FEATURES = NODE_FEATURES + JOB_FEATURES
 
 
-class Nodes(Observer):
+class NodesObserver(Observer):
     """(N, 12): one row per node.
 
     Columns: idle cores, free memory and free bandwidth (mean over its processors) as shares of the node's; mean speed

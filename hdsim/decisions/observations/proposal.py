@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 FEATURES = (
-    "waited", "requested_time", "cores", "idle_cores", "idle_cores_left", "delays", "others", "others_fit",
-    "others_fit_beside", "share_of_slowdown", "next_end",
-)  # fmt: skip
+    "waited",
+    "requested_time",
+    "cores",
+    "idle_cores",
+    "idle_cores_left",
+    "delays",
+    "others",
+    "others_fit",
+    "others_fit_beside",
+    "share_of_slowdown",
+    "next_end",
+)
 #: Queued jobs at the upper end of the logarithmic scale.
 _MANY = 1000
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.decisions.observations.jobs import FEATURES, Jobs, scaled_time
+from hdsim.decisions.observations.jobs import FEATURES, JobsObserver, scaled_time
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _SHADOW, _EXTRA = len(FEATURES), len(FEATURES) + 1
 
 
-class JobsShadow(Jobs):
-    """(queue_size, 10): as `Jobs`, with the shadow time and the extra cores of a reservation for each job.
+class JobsShadow(JobsObserver):
+    """(queue_size, 10): as `JobsObserver`, with the shadow time and the extra cores of a reservation for each job.
 
     The shadow time, on the scale of the waiting time, is the time until enough cores are idle if all running jobs end
     at their requested times: 0 if the cores are idle now, 1 if unknown. The extra cores, as a share of all, are those
@@ -62,7 +62,7 @@ class JobsShadow(Jobs):
             self._freed.insert(place, cluster.size[job])
 
     def fill(self, seen: NDArray[np.float32]) -> None:
-        """See :meth:`Jobs.fill`."""
+        """See :meth:`JobsObserver.fill`."""
         rows = np.empty((self.queue_size, len(FEATURES)), np.float32)
         super().fill(rows)
         seen[:, : len(FEATURES)], seen[:, len(FEATURES) :] = rows, 0.0

@@ -67,11 +67,7 @@ class SeasonalNaive(Forecaster):
 
 
 class Ensemble(Forecaster):
-    """The mean of other forecasters.
-
-    Args:
-        members: Their names.
-    """
+    """The mean of other forecasters by their names."""
 
     def __init__(self, members: Sequence[str] = ("ridge", "trees")) -> None:
         members = list(members)
@@ -99,10 +95,17 @@ _PACKAGE = __name__.rpartition(".")[0]
 FORECASTERS = {
     snake_case(target.rpartition(".")[2]): f"{_PACKAGE}.{target}"
     for target in (
-        "base.Persistence", "base.SeasonalNaive", "base.Ensemble", "pooled.Ridge", "trees.Trees", "statistical.Autoets",
-        "statistical.Autoarima", "neural.Lstm", "neural.Tcn",
+        "base.Persistence",
+        "base.SeasonalNaive",
+        "base.Ensemble",
+        "pooled.Ridge",
+        "trees.Trees",
+        "statistical.Autoets",
+        "statistical.Autoarima",
+        "neural.Lstm",
+        "neural.Tcn",
     )
-}  # fmt: skip
+}
 _KIND = PluginType("forecaster", Forecaster, "hdsim.gangs.forecasting.base.Forecaster")
 
 

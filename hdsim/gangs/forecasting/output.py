@@ -78,10 +78,6 @@ def write_forecasts(path: Path, made: Forecasts) -> dict[str, Any]:
     Tables of actual values, forecasts and quantiles of the forecaster that was asked for are in the run directory, and
     forecasts of the others in folders that bear their names.
 
-    Args:
-        path: The run directory.
-        made: The forecasts.
-
     Returns:
         No entries of the manifest.
     """

@@ -22,14 +22,12 @@ _MEMORY = 500
 
 @dataclass(frozen=True)
 class Rolling:
-    """A rolling origin over the last rows of the series.
+    """A rolling origin over the last R rows of N series, each predicted for F columns.
 
     Attributes:
-        series: N series.
         rows: Number R of rows.
         columns: Number F of columns.
         refit: Rows after which a forecaster is fitted again; None: never.
-        seed: Seed of the forecasters.
     """
 
     series: Sequence[Series]

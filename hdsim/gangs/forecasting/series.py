@@ -25,13 +25,7 @@ _MOST_VALUES = 5000
 
 @dataclass(frozen=True)
 class Series:
-    """A series of measured values.
-
-    Attributes:
-        name: Name of the series.
-        values: (L,) values, the oldest first.
-        period: Number of values in a day.
-    """
+    """A series of (L,) measured values, the oldest first; `period` is the number of values in a day."""
 
     name: str
     values: Floats

@@ -44,9 +44,14 @@ class Trees(Standardized):
             designs.append(self._design(number, values, series.period, origins))
             targets.append(self.changes(values, origins).ravel())
         self._model = HistGradientBoostingRegressor(
-            max_iter=self.trees, max_leaf_nodes=self.leaves, learning_rate=self.rate, min_samples_leaf=40,
-            l2_regularization=1.0, early_stopping=False, random_state=seed,
-        )  # fmt: skip
+            max_iter=self.trees,
+            max_leaf_nodes=self.leaves,
+            learning_rate=self.rate,
+            min_samples_leaf=40,
+            l2_regularization=1.0,
+            early_stopping=False,
+            random_state=seed,
+        )
         self._model.fit(np.concatenate(designs), np.concatenate(targets))
 
     def predict(self, number: int, series: Series, origins: Ints) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from hdsim.gangs.real.session import Session
+from hdsim.gangs.real.session import KazooSession
 
 
 class Closed(Exception):
@@ -19,14 +19,10 @@ class DoubleBarrier:
     removes, so that a member of an earlier attempt cannot enter. And a member that leaves creates a persistent node,
     since the ephemeral node that the recipe deletes vanishes as well when the member dies.
 
-    Args:
-        session: Session of the member.
-        path: Path of the attempt.
-        members: Names of all members.
-        check: Called at each look of a wait; it raises what ends the wait.
+    `check` is called at each look of a wait; it raises what ends the wait.
     """
 
-    def __init__(self, session: Session, path: str, members: Collection[str], check: Callable[[], object]) -> None:
+    def __init__(self, session: KazooSession, path: str, members: Collection[str], check: Callable[[], object]) -> None:
         self._session, self._path, self._members, self._check = session, path, frozenset(members), check
 
     def open(self) -> None:
@@ -95,14 +91,9 @@ class DoubleBarrier:
 
 
 class Queue:
-    """A queue of messages for one consumer: persistent sequential nodes in their order.
+    """A queue of messages for one consumer: persistent sequential nodes in their order."""
 
-    Args:
-        session: Session of the producer or the consumer.
-        path: Path of the queue.
-    """
-
-    def __init__(self, session: Session, path: str) -> None:
+    def __init__(self, session: KazooSession, path: str) -> None:
         self._session, self._path = session, path
 
     def put(self, message: bytes) -> None:
@@ -110,11 +101,7 @@ class Queue:
         self._session.create(f"{self._path}/entry-", message, sequence=True)
 
     def get(self, check: Callable[[], object], seconds: float) -> bytes:
-        """Removes and returns the first message, waiting for one.
-
-        Args:
-            check: Called at each look of the wait; it raises what ends the wait.
-            seconds: Longest wait.
+        """Removes and returns the first message, waiting for one as long as `check` raises nothing.
 
         Raises:
             LookupError: There is no such queue.

@@ -13,7 +13,7 @@ from hdsim.errors import BackendError
 from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.launcher import Launcher
-from hdsim.gangs.real.session import Session
+from hdsim.gangs.real.session import KazooSession
 from hdsim.gangs.real.task import CONTROLLER
 
 log = logging.getLogger(__name__)
@@ -32,18 +32,10 @@ class Coordinator:
     A superstep is complete when all tasks have left the barrier of one attempt and the journal has it; only then the
     controller leaves as well and the tasks continue. Any fault before ends the attempt: its barrier is removed, dead
     processes are replaced and all tasks begin the superstep again.
-
-    Args:
-        session: The controller's session.
-        root: Path of the gang in ZooKeeper.
-        launcher: Starts the processes.
-        tasks: Names of the tasks.
-        journal: Record of finished supersteps and faults.
-        attempts: Number of attempts of a superstep before the run fails.
     """
 
     def __init__(
-        self, session: Session, launcher: Launcher, tasks: Sequence[str], journal: Journal, attempts: int
+        self, session: KazooSession, launcher: Launcher, tasks: Sequence[str], journal: Journal, attempts: int
     ) -> None:
         self._session, self._launcher, self._tasks, self._journal = session, launcher, tasks, journal
         self._root, self._timeout, self._attempts = launcher.site.root, launcher.site.timeouts.superstep, attempts
@@ -56,13 +48,7 @@ class Coordinator:
         session.create(f"{self._root}/members", makepath=True)
 
     def superstep(self, superstep: int, sizes: Sequence[float], shares: Sequence[int], **facts: Any) -> None:
-        """Runs a superstep and adds it to the journal.
-
-        Args:
-            superstep: Its number.
-            sizes: Workload size of each task.
-            shares: CPU shares of each task in millicores.
-            facts: Further entries of the journal.
+        """Runs a superstep with a size and millicores of each task, and adds it with further facts to the journal.
 
         Raises:
             BackendError: ZooKeeper is silent, or the attempts are used up.
@@ -79,9 +65,15 @@ class Coordinator:
                 self._journal.fail(superstep=superstep, attempt=attempt, time=time.time(), fault=words)
                 continue
             self._journal.finish(
-                superstep=superstep, attempt=attempt, begin=begin, prepared=prepared, sizes=list(sizes),
-                shares=list(shares), tasks=reports, **facts,
-            )  # fmt: skip
+                superstep=superstep,
+                attempt=attempt,
+                begin=begin,
+                prepared=prepared,
+                sizes=list(sizes),
+                shares=list(shares),
+                tasks=reports,
+                **facts,
+            )
             barrier.leave(CONTROLLER)
             return
         raise BackendError(f"superstep {superstep}: {words}; expected an attempt without a fault among {attempt}")

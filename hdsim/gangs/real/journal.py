@@ -16,14 +16,12 @@ class Journal:
 
     A line is on the disk when `append` returns. A line that a killed process has begun is dropped.
 
+    A resumed journal continues the file, any other begins it anew.
+
     Attributes:
         starts: A ``start`` of each controller: its ``time`` (seconds since the epoch) and its ``root`` in ZooKeeper.
         supersteps: The finished ones in their order.
         faults: Causes of interrupted attempts of supersteps.
-
-    Args:
-        path: The file.
-        resume: Goes on with the file; otherwise it is begun anew.
 
     Raises:
         ConfigError: The file is no journal.

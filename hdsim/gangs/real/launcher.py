@@ -48,20 +48,20 @@ class Site:
     wake: Callable[[], None]
 
     def arguments(self, task: str, member: str, folder: str) -> list[str]:
-        """Returns the arguments of ``python`` for the process of a task.
-
-        Args:
-            task: The task.
-            member: Name of the process.
-            folder: Its working directory.
-        """
+        """Returns the arguments of ``python`` for the process of a task."""
         stressors, timeouts = self.stressors, self.timeouts
         options = {
-            "zookeeper": self.zookeeper, "root": self.root, "task": task, "member": member, "folder": folder,
-            "operations": stressors.scale * stressors.operations[task], "instances": stressors.instances,
-            "session-timeout": timeouts.session, "connection-timeout": timeouts.connection,
+            "zookeeper": self.zookeeper,
+            "root": self.root,
+            "task": task,
+            "member": member,
+            "folder": folder,
+            "operations": stressors.scale * stressors.operations[task],
+            "instances": stressors.instances,
+            "session-timeout": timeouts.session,
+            "connection-timeout": timeouts.connection,
             "superstep-timeout": timeouts.superstep,
-        }  # fmt: skip
+        }
         return ["-m", "hdsim.gangs.real.task", *(f"--{name}={value}" for name, value in options.items())]
 
 
@@ -85,13 +85,9 @@ class Launcher(ABC):
 
     @abstractmethod
     def check(self, stressors: Stressors, tasks: Sequence[str], least: int, zookeeper: str | None) -> None:
-        """Checks before a run that it can be made.
+        """Checks before a run that it can be made, with the smallest share of a task in millicores.
 
-        Args:
-            stressors: Commands of the tasks.
-            tasks: The tasks.
-            least: Smallest CPU share of a task in millicores.
-            zookeeper: ``host:port``; None: a server is started for the run.
+        Without ``host:port`` of ZooKeeper a server is started for the run.
 
         Raises:
             HdsimError: A program, a permission or a setting is missing.
@@ -99,13 +95,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def start(self, task: str, member: str, millicores: int) -> None:
-        """Starts a process for a task.
-
-        Args:
-            task: The task.
-            member: Name of the process.
-            millicores: CPU shares.
-        """
+        """Starts a process, named as the member of the gang, for a task."""
 
     def limit(self, member: str, millicores: int) -> None:
         """Sets the CPU shares of a process that has a session with ZooKeeper; called if `in_place`."""
@@ -115,9 +105,7 @@ class Launcher(ABC):
     def fault(self, member: str, patience: float = 0.0) -> str | None:
         """Returns how a process has ended; None while it runs or where that is unknown.
 
-        Args:
-            member: Name of the process.
-            patience: Seconds in which a process that has closed its connections is expected to end.
+        A process that has closed its connections is expected to end within `patience` seconds.
         """
 
     @abstractmethod

@@ -17,10 +17,6 @@ _TIMES = ("entered", "began", "ended")
 def write_real_run(path: Path, run: RealRun) -> dict[str, Any]:
     """Writes ``supersteps.csv``, ``metrics.json``, ``barriers.csv`` and ``faults.csv``.
 
-    Args:
-        path: The run directory.
-        run: The supersteps.
-
     Returns:
         Entries of the manifest.
     """

@@ -22,7 +22,7 @@ from hdsim.gangs.real.coordinator import Coordinator
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.launcher import Launcher, Site, Timeouts
 from hdsim.gangs.real.server import Server
-from hdsim.gangs.real.session import Session
+from hdsim.gangs.real.session import KazooSession
 from hdsim.gangs.simulation import Gang, GangRun, RunningGang
 from hdsim.gangs.stressors import Stressors
 
@@ -38,9 +38,7 @@ class RealRun(GangRun):
 
     Attributes:
         predicted: (N, J) durations by the profile, for the executed sizes and shares, in seconds.
-        starts: Starts of controllers, entries of the journal.
-        entries: (N,) entries of the journal, one for each superstep.
-        faults: Entries of the journal, one for each attempt that was not completed.
+        starts, entries, faults: Entries of the journal: starts of controllers, supersteps, attempts not completed.
     """
 
     predicted: Floats
@@ -112,7 +110,7 @@ def run(
         logs.mkdir(parents=True)
         if zookeeper is None:
             zookeeper = stack.enter_context(Server(directory / "zookeeper", logs / "zookeeper.log")).address
-        session = stack.enter_context(Session(zookeeper, timeout=timeouts.session, patience=timeouts.connection))
+        session = stack.enter_context(KazooSession(zookeeper, timeout=timeouts.session, patience=timeouts.connection))
         for earlier in journal.starts:
             session.delete(earlier["root"])  # Processes of a killed controller end.
         root = f"/hdsim/{uuid.uuid4().hex[:12]}"

@@ -42,12 +42,10 @@ admin.enableServer=false
 class Server:
     """A server that ends with the run, and is started again on its data when it ends before.
 
+    The folder of its data is emptied.
+
     Attributes:
         address: ``host:port``.
-
-    Args:
-        folder: Folder of its data, which is emptied.
-        log_file: File of its messages.
 
     Raises:
         ConfigError: ZooKeeper is not installed.
@@ -73,8 +71,11 @@ class Server:
         settings.write_text(_SETTINGS.format(folder=folder, port=port, host=_HOST))
         self._command = [script, "start-foreground", str(settings)]
         self._environment = {
-            **os.environ, "JMXDISABLE": "true", "SERVER_JVMFLAGS": _JVM, "ZOO_LOG_DIR": str(folder),
-        }  # fmt: skip
+            **os.environ,
+            "JMXDISABLE": "true",
+            "SERVER_JVMFLAGS": _JVM,
+            "ZOO_LOG_DIR": str(folder),
+        }
         # The kernel ends a child with the thread that started it, so one thread starts them all.
         self._thread = threading.Thread(target=self._keep, name="zookeeper")
         self._thread.start()

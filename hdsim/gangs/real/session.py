@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 _PAUSE = 0.5
 
 
-class Session:
+class KazooSession:
     """A session of kazoo.
 
     Operations wait for a lost connection to return. They may then be repeated although they were carried out, so
@@ -106,11 +106,6 @@ class Session:
 
     def create(self, path: str, data: bytes = b"", **kind: bool) -> None:
         """Creates a node, and the nodes above it with ``makepath``.
-
-        Args:
-            path: Path of the node.
-            data: Its data.
-            kind: ``ephemeral``, ``sequence`` or ``makepath`` of kazoo.
 
         Raises:
             LookupError: There is no node above it.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hdsim.errors import BackendError, HdsimError
 from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
-from hdsim.gangs.real.session import Session
+from hdsim.gangs.real.session import KazooSession
 from hdsim.gangs.stressors import Stressors
 from hdsim.util.process import Process
 
@@ -33,17 +33,11 @@ class _Over(Exception):
 class Task:
     """A task of a gang.
 
-    Args:
-        session: Its session.
-        root: Path of the gang.
-        task: Name of the stressor.
-        member: Name of the process in the gang.
-        stressors: The command of the task.
-        timeout: Seconds without an event after which the task ends.
+    It ends after `timeout` seconds without an event.
     """
 
     def __init__(
-        self, session: Session, root: str, task: str, member: str, stressors: Stressors, timeout: float
+        self, session: KazooSession, root: str, task: str, member: str, stressors: Stressors, timeout: float
     ) -> None:
         self._session, self._root, self._task, self._member = session, root, task, member
         self._stressors, self._timeout = stressors, timeout
@@ -111,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.chdir(given.folder)
     stressors = Stressors({given.task: given.operations}, instances=given.instances)
     try:
-        with Session(given.zookeeper, timeout=given.session_timeout, patience=given.connection_timeout) as session:
+        with KazooSession(given.zookeeper, timeout=given.session_timeout, patience=given.connection_timeout) as session:
             Task(session, given.root, given.task, given.member, stressors, given.superstep_timeout).run()
     except HdsimError as error:
         sys.exit(str(error))

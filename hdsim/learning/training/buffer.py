@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hdsim.learning.agent import Observations, Transitions, map_arrays, row
 
 
-class Batch(NamedTuple):
+class TransitionBatch(NamedTuple):
     """Transitions over n steps, drawn from a buffer; B of them.
 
     Attributes:
@@ -86,11 +86,11 @@ class ReplayBuffer:
                 transition = waiting.popleft()
                 self._put(transition | ends | ({"discounts": 0.0} if terminated else {}))
 
-    def sample(self, size: int, rng: np.random.Generator) -> Batch:
+    def sample(self, size: int, rng: np.random.Generator) -> TransitionBatch:
         """Draws transitions, with replacement."""
         rows = rng.integers(self._size, size=size)
         drawn = {name: map_arrays(lambda array: array[rows], column) for name, column in self._columns.items()}
-        return Batch(**drawn | {"rewards": drawn["rewards"] / self._scale})
+        return TransitionBatch(**drawn | {"rewards": drawn["rewards"] / self._scale})
 
     def state_dict(self) -> dict[str, Any]:
         """State for a checkpoint."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hdsim.decisions import DecisionProblem
 from hdsim.decisions.actions.accept import Accept
-from hdsim.decisions.actions.backfill import Backfill
+from hdsim.decisions.actions.backfill import BackfillAction
 from hdsim.decisions.actions.pick_job import PickJob
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.decisions.actions.policy_pair import PolicyPair
@@ -79,7 +79,7 @@ class Demonstration:
         if isinstance(kind, Accept):
             start, _ = self._of(names[problem.wait_queue.next()])
             return int(self._exact and start > cluster.now and mask[1])
-        if isinstance(kind, PickJob | Backfill):
+        if isinstance(kind, PickJob | BackfillAction):
             legal = np.flatnonzero(mask[: len(problem.wait_queue.jobs)]).tolist()
             starts = [(*self._of(names[problem.wait_queue.jobs[place]]), place) for place in legal]
             first = min(starts, default=None)

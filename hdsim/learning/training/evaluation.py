@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,49 +14,41 @@ from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
 from hdsim.decisions.kinds import ACTIONS
 from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import direction, full
-from hdsim.simulation.simulation import simulate
 
 if TYPE_CHECKING:
     from hdsim.decisions import DecisionProblem
-    from hdsim.platform.model import Platform
-    from hdsim.results.result import Result
-    from hdsim.scheduling.agent import Agent
-    from hdsim.workload.model import Workload
 
 #: Job orders that are baselines of an agent that picks jobs.
 ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", "f4")
 
 
-class Scoring(ABC):
+@dataclass(frozen=True)
+class Evaluation:
     """Replays windows and reads off a metric.
 
     Attributes:
         metric: Name of a metric.
-        average: Kind of mean that the score on validation windows is.
+        replay: Replays a window under an agent, its second argument; the result has `metrics`.
     """
 
     metric: str
-    average: ClassVar[str] = "mean"
+    replay: Callable[[Any, Any], Any]
 
-    @abstractmethod
     def replays(self, agent: Any, windows: Sequence[Any]) -> list[Any]:
-        """Replays every window under an agent; the results have `metrics`."""
+        """Replays every window under an agent."""
+        return [self.replay(window, agent) for window in windows]
 
     def scores(self, agent: Any, windows: Sequence[Any]) -> NDArray[np.float64]:
         """(W,) the metric of every window under an agent."""
         return self.read(self.replays(agent, windows))
 
-    def score(self, agent: Any, windows: Sequence[Any]) -> float:
-        """The mean score on windows under an agent."""
-        return float(self.scores(agent, windows).mean())
-
     def read(self, replays: Sequence[Any]) -> NDArray[np.float64]:
-        """(W,) the metric of every replay.
+        """(W,) the metric of every replay; one that takes a pass over the schedule is computed if it is asked for.
 
         Raises:
             ConfigError: The replays have no such metric, or neither its high nor its low values are better.
         """
-        found = [self.metrics(result) for result in replays]
+        found = [result.metrics if self.metric in result.metrics else full(result) for result in replays]
         for metrics in found:
             if self.metric not in metrics:
                 raise ConfigError(
@@ -70,11 +61,6 @@ class Scoring(ABC):
             )
         return np.array([metrics[self.metric] for metrics in found])
 
-    def metrics(self, result: Any) -> Mapping[str, float]:
-        """The metrics of a replay, out of which one is read."""
-        found: Mapping[str, float] = result.metrics
-        return found
-
     def better(self, score: float, other: float) -> bool:
         """Whether a score is better than another; NaN never is."""
         return (score - other) * direction(self.metric) > 0
@@ -86,29 +72,6 @@ class Scoring(ABC):
             if self.better(scores[name], scores[best]):
                 best = name
         return best
-
-
-@dataclass(frozen=True)
-class Evaluation(Scoring):
-    """Replays windows of a trace.
-
-    Attributes:
-        platform: The platform.
-        metric: See :class:`Scoring`.
-        options: Further arguments of :func:`hdsim.simulate`, those that training has, too.
-    """
-
-    platform: Platform
-    metric: str
-    options: Mapping[str, Any]
-
-    def replays(self, agent: str | Mapping[str, Any] | Agent, windows: Sequence[Workload]) -> list[Result]:
-        """Replays every window under an agent."""
-        return [simulate(self.platform, window, agent, **self.options) for window in windows]
-
-    def metrics(self, result: Result) -> Mapping[str, float]:
-        """See :meth:`Scoring.metrics`; those that take a pass over the schedule only where one of them is asked for."""
-        return result.metrics if self.metric in result.metrics else full(result)
 
 
 def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:

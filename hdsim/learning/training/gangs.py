@@ -1,18 +1,17 @@
-"""Makes the parts of a training that controls the shares of a gang, from its configuration."""
+"""Training to control the CPU shares of a gang."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from gymnasium.wrappers import FlattenObservation
 
 from hdsim.envs.gang import GangEnv
-from hdsim.envs.vector import ShareVectorEnv, local_vector
+from hdsim.envs.vector import local_vector
 from hdsim.errors import ConfigError, nearest
 from hdsim.gangs.controllers import Controller, DynamicMpc, DynamicWindow, Static, StaticWindow
 from hdsim.gangs.load import GANG_KEYS, load_gang
@@ -21,67 +20,35 @@ from hdsim.gangs.simulation import Gang, GangRun
 from hdsim.gangs.workloads import GENERATED, check_rows
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.controller import Learned
-from hdsim.learning.training.evaluation import Scoring
-from hdsim.learning.training.setup import EpisodeSetup, check_patience
-from hdsim.scheduling.agent import make_agent
+from hdsim.learning.training.evaluation import Evaluation
+from hdsim.learning.training.task import EpisodeTask, check_patience, untrained_agent
 from hdsim.simulation.alone import run_alone
 
 #: Controllers to compare with.
 _BASELINES: dict[str, type[Controller]] = {
-    "static": Static, "static_window": StaticWindow, "dynamic_window": DynamicWindow, "dynamic_mpc": DynamicMpc,
-}  # fmt: skip
+    "static": Static,
+    "static_window": StaticWindow,
+    "dynamic_window": DynamicWindow,
+    "dynamic_mpc": DynamicMpc,
+}
 
 
-@dataclass(frozen=True)
-class GangEvaluation(Scoring):
-    """Runs gangs over rows of their series.
+class GangTask(EpisodeTask):
+    """The CPU shares of a gang; windows are rows of its series.
 
-    Attributes:
-        options: Further arguments of :class:`hdsim.gangs.simulation.Gang`.
+    Args:
+        config: The configuration.
+
+    Raises:
+        ConfigError: A file or a setting cannot be used.
     """
 
-    options: Mapping[str, Any]
-    metric = "total"
-
-    def replays(self, agent: LearningAgent | Controller, windows: Sequence[GangSeries]) -> list[GangRun]:
-        """Runs every window under a trained agent or another controller."""
-        controller = Learned(agent=agent) if isinstance(agent, LearningAgent) else agent
-        return [
-            run_alone(Gang(one.planner, one.actual, controller, one.rows.start, len(one), **self.options))
-            for one in windows
-        ]
-
-
-@dataclass(frozen=True)
-class GangSetup(EpisodeSetup):
-    """The parts of a training that controls a gang, whose windows are rows of its series; see :class:`EpisodeSetup`."""
-
-    config: Mapping[str, Any]
-    traces: Sequence[GangSeries]
-    validation: Sequence[GangSeries]
-    test: Sequence[GangSeries]
-    agent: LearningAgent
-    environments: Sequence[FlattenObservation[Any, Any, Any]]
-    vector: Callable[[], ShareVectorEnv]
-    evaluation: GangEvaluation
-    baselines: Mapping[str, Controller]
-    actions: Sequence[str]
     platform: None = None
     workload: None = None
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> GangSetup:
-        """Makes the parts.
-
-        Raises:
-            ConfigError: A file or a setting cannot be used.
-        """
+    def __init__(self, config: Mapping[str, Any]) -> None:
         train, env, penalty = config["train"], dict(config["env"]), config["penalty"]
-        agent = make_agent(config["agent"])
-        if not isinstance(agent, LearningAgent):
-            raise ConfigError(f"expected an agent that learns, got {type(agent).__name__}", where="agent")
-        if agent.checkpoint is not None:
-            raise ConfigError("expected null; resume=true continues a training", where="agent.checkpoint")
+        agent = untrained_agent(config)
         for name in train["baselines"]:
             if name not in _BASELINES:
                 allowed = ", ".join(_BASELINES)
@@ -106,21 +73,16 @@ class GangSetup(EpisodeSetup):
         ]
         bare: list[Any] = [environment.unwrapped for environment in environments]
         problem = dataclasses.replace(problem, durations=bare[0].problem.durations)
-        evaluation = GangEvaluation({"penalty": penalty, "certain": workloads.certain, "seed": config["seed"]})
+        options = {"penalty": penalty, "certain": workloads.certain, "seed": config["seed"]}
         agent.begin_training(problem, None, config["seed"], train["steps"])
-        agent.attach(bare, evaluation)
-        return cls(
-            config,
-            traces,
-            [series[row : row + episodes["supersteps"]] for row in validation],
-            [series[first:last]],
-            agent,
-            environments,
-            partial(local_vector, environments),
-            evaluation,
-            {name: _BASELINES[name]() for name in train["baselines"]},
-            ["keep", *(f"plan_{width}" for width in range(1, problem.actions))],
-        )
+        self.config, self.agent, self.environments = config, agent, environments
+        self.vector = partial(local_vector, environments)
+        self.evaluation = Evaluation("total", partial(_replay, options))
+        self.traces, self.test = traces, [series[first:last]]
+        self.validation = [series[row : row + episodes["supersteps"]] for row in validation]
+        self.baselines = {name: _BASELINES[name]() for name in train["baselines"]}
+        self.actions = ["keep", *(f"plan_{width}" for width in range(1, problem.actions))]
+        agent.attach(bare, self.evaluation)
 
     def sources(self) -> dict[str, Any]:
         """The tasks, for the model card."""
@@ -136,6 +98,12 @@ class GangSetup(EpisodeSetup):
             "first_row": first,
             "supersteps_sha256": hashlib.sha256(rows.actual[first:last].tobytes()).hexdigest(),
         }
+
+
+def _replay(options: Mapping[str, Any], rows: GangSeries, agent: LearningAgent | Controller) -> GangRun:
+    """Runs a gang over rows of its series under a trained agent or another controller."""
+    controller = Learned(agent=agent) if isinstance(agent, LearningAgent) else agent
+    return run_alone(Gang(rows.planner, rows.actual, controller, rows.rows.start, len(rows), **options))
 
 
 def _validation(wanted: int | Sequence[int], length: int, rows: int, test: range) -> list[int]:

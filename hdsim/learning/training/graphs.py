@@ -94,9 +94,7 @@ class RelationalNetwork(GraphNetwork):
     def __init__(self, layers: Sequence[int], aggregation: str, **outputs: Any) -> None:
         inputs = {kind: len(COLUMNS[kind]) for kind in VERTEX_TYPES}
         chosen, width = outputs["chosen"], sum(layers)
-        super().__init__(
-            inputs.get(chosen, 0) + width, sum(inputs.values()) + len(inputs) * width + 1, **outputs
-        )  # fmt: skip
+        super().__init__(inputs.get(chosen, 0) + width, sum(inputs.values()) + len(inputs) * width + 1, **outputs)
         require_size([max(inputs.values()), *layers])
         self.attends = aggregation == "attention"
         self.layers = nn.ModuleList()
@@ -136,9 +134,15 @@ class RelationalNetwork(GraphNetwork):
         return embedded[self.chosen or "node"], torch.cat(whole, dim=-1)
 
     def _received(
-        self, maps: Any, present: Mapping[str, Tensor], to_node: Tensor, to_job: Tensor, members: Tensor,
-        cluster: Tensor, last: bool,
-    ) -> Iterator[tuple[str, Tensor]]:  # fmt: skip
+        self,
+        maps: Any,
+        present: Mapping[str, Tensor],
+        to_node: Tensor,
+        to_job: Tensor,
+        members: Tensor,
+        cluster: Tensor,
+        last: bool,
+    ) -> Iterator[tuple[str, Tensor]]:
         """Messages to all vertices of each type; in the last layer of a network without a pooled number only of one."""
         jobs, nodes, clusters = (present[kind] for kind in VERTEX_TYPES)
         if not last or self.chosen == "job":

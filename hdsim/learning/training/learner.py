@@ -53,7 +53,7 @@ class Learner(ABC):
         """Ends threads and processes."""
 
 
-class EpisodeLearner(Learner):
+class AgentLearner(Learner):
     """An agent in environments that are stepped together.
 
     Args:

@@ -6,42 +6,22 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hdsim.errors import NoMoreJobs
 from hdsim.learning import checkpoint
-from hdsim.learning.training.evaluation import Scoring
 from hdsim.learning.training.learner import Learner
-from hdsim.learning.training.progress import Progress
+from hdsim.learning.training.progress import TrainingProgress
 from hdsim.learning.training.records import Records
 from hdsim.learning.training.reproducible import reproducible
+from hdsim.learning.training.task import Task
 from hdsim.simulation.replay import Interrupted
 from hdsim.simulation.terminal import signals_received
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrainingBudget:
-    """Length and intervals of a training; all numbers count steps of all environments together.
-
-    Attributes:
-        steps: Length of the training.
-        log_every: Steps between two rows of progress.csv.
-        evaluate_every: Steps between two evaluations.
-        checkpoint_every: Steps between two checkpoints to resume from.
-        patience: Evaluations in a row without a better score that end the training; None or 0: none do.
-    """
-
-    steps: int
-    log_every: int
-    evaluate_every: int
-    checkpoint_every: int
-    patience: int | None
 
 
 @dataclass
@@ -74,43 +54,30 @@ class TrainingState:
 
 
 class Training:
-    """Trains an agent.
+    """Lets a learner improve on a task; its length and its intervals are the configuration's, in steps.
 
     Args:
-        learner: The agent and what it learns from.
-        evaluation: Source of the scores.
-        windows: Validation windows.
-        baselines: Classic policies to compare with, by name.
-        budget: Length and intervals.
+        task: The task.
+        learner: The learner.
         directory: The run directory; checkpoints go to its folder ``checkpoints``.
-        actions: Names of the actions.
-        tensorboard: Write TensorBoard events.
         progress: Show the progress on standard error.
         evaluated: Called with the step and the score of each evaluation; an exception ends the training.
     """
 
     def __init__(
         self,
+        task: Task,
         learner: Learner,
-        evaluation: Scoring,
-        windows: Sequence[Any],
-        baselines: Mapping[str, Any],
-        budget: TrainingBudget,
         directory: Path,
         *,
-        actions: Sequence[str],
-        tensorboard: bool = True,
         progress: bool = False,
         evaluated: Callable[[int, float], object] = lambda step, score: None,
     ) -> None:
-        self.learner = learner
+        self.task, self.learner = task, learner
         self.state = TrainingState()
         self.checkpoints = directory / "checkpoints"
-        self.records = Records(directory, actions, tensorboard=tensorboard)
-        self._evaluation = evaluation
-        self._windows = windows
-        self._baselines = baselines
-        self._budget = budget
+        self._settings = task.config["train"]
+        self.records = Records(directory, task.actions, tensorboard=self._settings["tensorboard"])
         self._progress = progress
         self._evaluated = evaluated
 
@@ -122,6 +89,11 @@ class Training:
     def kept(self, name: str) -> Path:
         """The file of an agent for replays, ``best`` or ``final``."""
         return self.checkpoints / f"{name}{self.learner.suffix}"
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the kept agents, the last of which is shipped: the one with the best validation score, if any."""
+        return ["final"] if self.state.best_score is None else ["final", "best"]
 
     def resume(self) -> bool:
         """Restores an interrupted training; returns False without a checkpoint."""
@@ -140,8 +112,8 @@ class Training:
         Raises:
             KeyboardInterrupt: A signal arrived; `resume` continues from that step.
         """
-        state, steps = self.state, self._budget.steps
-        next_checkpoint = self._next(self._budget.checkpoint_every)
+        state, steps = self.state, self._settings["steps"]
+        next_checkpoint = self._next("checkpoint_every")
         begin, cpu_begin = time.perf_counter() - state.seconds, time.process_time() - state.cpu_seconds
         with signals_received() as stop, reproducible(), self._shown() as shown, closing(self.learner):
             while True:
@@ -157,7 +129,7 @@ class Training:
                 over = bool(stop) or state.step >= steps or self._is_stale
                 if over or state.step >= next_checkpoint:
                     self._save()
-                    next_checkpoint = self._next(self._budget.checkpoint_every)
+                    next_checkpoint = self._next("checkpoint_every")
                 if over:
                     break
                 try:
@@ -181,7 +153,7 @@ class Training:
     @property
     def _is_stale(self) -> bool:
         """Whether the patience is at its end."""
-        return self.state.stale >= (self._budget.patience or math.inf)
+        return self.state.stale >= (self._settings["patience"] or math.inf)
 
     def _log(self) -> None:
         state = self.state
@@ -190,17 +162,17 @@ class Training:
             numbers["steps_per_second"] = state.step / state.seconds
         self.records.row(state.step, **numbers)
         if state.step >= state.next_log:
-            state.next_log = self._next(self._budget.log_every)
+            state.next_log = self._next("log_every")
 
     def _evaluate(self) -> None:
         """Replays the validation windows, if any; saves the agent if its score is the best so far."""
-        state, evaluation = self.state, self._evaluation
-        if not self._windows:
-            state.next_evaluation = self._budget.steps + 1
+        state, task, evaluation = self.state, self.task, self.task.evaluation
+        if not task.validation:
+            state.next_evaluation = self._settings["steps"] + 1
             return
         if not state.baselines:
-            state.baselines = {name: evaluation.score(agent, self._windows) for name, agent in self._baselines.items()}
-        score = evaluation.score(self.learner.agent, self._windows)
+            state.baselines = {name: task.score(agent) for name, agent in task.baselines.items()}
+        score = task.score(self.learner.agent)
         self.learner.after_evaluation()
         state.stale += 1
         if state.best_score is None or evaluation.better(score, state.best_score):
@@ -213,7 +185,7 @@ class Training:
         if state.baselines:
             numbers["best_classic"] = state.baselines[evaluation.best(state.baselines)]
         self.records.add(state.step, **{f"validation_{name}": number for name, number in numbers.items()})
-        state.next_evaluation = self._next(self._budget.evaluate_every)
+        state.next_evaluation = self._next("evaluate_every")
         self._evaluated(state.step, score)
 
     def _keep(self, name: str) -> None:
@@ -229,10 +201,10 @@ class Training:
         }
         checkpoint.save(self.state_file, saved)
 
-    def _next(self, every: int) -> int:
-        """The next multiple of an interval, at most the last step."""
-        step, steps = self.state.step, self._budget.steps
+    def _next(self, interval: str) -> int:
+        """The next multiple of an interval of the settings, at most the last step."""
+        step, steps, every = self.state.step, self._settings["steps"], self._settings[interval]
         return min(step - step % every + every, steps) if step < steps else step + 1
 
-    def _shown(self) -> Progress:
-        return Progress(self._budget.steps, self.state.step, shown=self._progress)
+    def _shown(self) -> TrainingProgress:
+        return TrainingProgress(self._settings["steps"], self.state.step, shown=self._progress)

@@ -21,33 +21,31 @@ from hdsim.util.files import dump_json, replacing
 from hdsim.util.version import __version__
 
 if TYPE_CHECKING:
-    from hdsim.learning.training.evaluation import Scoring
+    from hdsim.learning.training.evaluation import Evaluation
     from hdsim.learning.training.loop import Training
-    from hdsim.learning.training.setup import Setup
 
 #: Traces of a split that its row names.
 _NAMED = 3
 _PACKAGES = ("numpy", "torch", "gymnasium")
 
 
-def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def facts(training: Training, replays: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Collects the contents of the card.
 
     Args:
-        setup: The parts of the training.
         training: The training, at its end.
         replays: Replays of the test windows by agent.
     """
-    state, evaluation = training.state, setup.evaluation
+    task, state, evaluation = training.task, training.state, training.task.evaluation
     judged = f"validation_{evaluation.metric}"
-    shipped = "final" if state.best_score is None else "best"
-    sets = {"train": setup.traces, "validation": setup.validation, "test": setup.test}
-    described = {split: [setup.described(part) for part in parts] for split, parts in sets.items()}
+    shipped = training.names[-1]
+    sets = {"train": task.traces, "validation": task.validation, "test": task.test}
+    described = {split: [task.described(part) for part in parts] for split, parts in sets.items()}
     return {
-        **setup.about(training.kept(shipped)),
+        **task.about(training.kept(shipped)),
         "shipped": training.kept(shipped).name,
-        "config": dict(setup.config),
-        "seed": setup.config["seed"],
+        "config": dict(task.config),
+        "seed": task.config["seed"],
         "steps": state.step,
         "episodes": state.episodes,
         "cpu_seconds": state.cpu_seconds,
@@ -57,8 +55,8 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
         "splits": {split: _digest(parts) for split, parts in described.items()},
         "metric": evaluation.metric,
         "higher_is_better": direction(evaluation.metric) is Direction.HIGHER,
-        **compared(evaluation, replays, shipped, setup.baselines),
-        "average": evaluation.average,
+        **compared(evaluation, replays, shipped, task.baselines),
+        "average": task.average,
         "best_step": state.best_step,
         "curve": [{"step": row["step"], "score": row[judged]} for row in training.records.rows if judged in row],
         "versions": {"hdsim": __version__, "python": host.python_version()}
@@ -67,7 +65,7 @@ def facts(setup: Setup, training: Training, replays: Mapping[str, Sequence[Any]]
 
 
 def compared(
-    evaluation: Scoring, replays: Mapping[str, Sequence[Any]], shipped: str, baselines: Iterable[str]
+    evaluation: Evaluation, replays: Mapping[str, Sequence[Any]], shipped: str, baselines: Iterable[str]
 ) -> dict[str, Any]:
     """Scores and means by agent, differences of the shipped agent to baselines with intervals, the best baseline.
 

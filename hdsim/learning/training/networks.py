@@ -154,6 +154,14 @@ def masked_log_softmax(logits: Tensor, masks: Tensor) -> Tensor:
     return torch.where(masks, logits, _NEVER).log_softmax(dim=-1)
 
 
+def descend(loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, max_norm: float) -> None:
+    """One step of an optimizer along the gradient of a loss, which is scaled down to a norm."""
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(network.parameters(), max_norm)
+    optimizer.step()
+
+
 class SoftmaxAgent(LearningAgent):
     """Base of agents whose policy is the softmax of `policy_network` over the legal actions."""
 

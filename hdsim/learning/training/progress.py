@@ -15,7 +15,7 @@ _INTERVAL = 30.0
 _SHOWN = {"episodes": "episode", "episode_return": "reward", "loss": "loss"}
 
 
-class Progress:
+class TrainingProgress:
     """Shows steps and rows of progress.csv; a context manager.
 
     Args:

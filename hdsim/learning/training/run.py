@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from hdsim.learning.training import model_card
-from hdsim.learning.training.loop import Training, TrainingBudget
-from hdsim.learning.training.setup import Setup
+from hdsim.learning.training.loop import Training
+from hdsim.learning.training.task import Task
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.files import write_csv
 
 
 def run_training(
-    setup: Setup,
+    task: Task,
     directory: Path,
     *,
     resume: bool,
@@ -26,7 +25,7 @@ def run_training(
     """Trains, replays the test windows, and writes checkpoints, records and the model card into a run directory.
 
     Args:
-        setup: The parts of the training.
+        task: The task.
         directory: The run directory.
         resume: Continue from its latest checkpoint, if there is one.
         progress: Show the progress on standard error: a bar on a terminal, lines elsewhere.
@@ -39,47 +38,30 @@ def run_training(
         KeyboardInterrupt: A signal arrived; `resume` continues from there.
     """
     try:
-        training = _training(setup, directory, progress=progress, evaluated=evaluated)
+        training = Training(task, task.learner(), directory, progress=progress, evaluated=evaluated)
         if not (resume and training.resume()):
             for name in ("checkpoints", "tensorboard"):
                 shutil.rmtree(directory / name, ignore_errors=True)
             training.checkpoints.mkdir(parents=True)
         training.run()
     finally:
-        setup.close()
+        task.close()
     try:
-        return _test(setup, training, directory)
+        return _test(training, directory)
     except Interrupted:
         # An interrupted test gives no result.
         raise KeyboardInterrupt from None
 
 
-def _test(setup: Setup, training: Training, directory: Path) -> tuple[Any, dict[str, Any]]:
+def _test(training: Training, directory: Path) -> tuple[Any, dict[str, Any]]:
     """Replays the test windows and writes evaluation.csv and the model card."""
-    agents = ["final"] if training.state.best_score is None else ["final", "best"]
-    replays = {name: setup.evaluation.replays(setup.trained(training.kept(name)), setup.test) for name in agents}
-    replays |= {name: setup.evaluation.replays(spec, setup.test) for name, spec in setup.baselines.items()}
+    task = training.task
+    agents = {name: task.trained(training.kept(name)) for name in training.names}
+    replays = {name: task.evaluation.replays(spec, task.test) for name, spec in (agents | {**task.baselines}).items()}
     _write_evaluation(directory / "evaluation.csv", replays)
-    facts = model_card.facts(setup, training, replays)
+    facts = model_card.facts(training, replays)
     model_card.write(training.checkpoints, facts)
-    # The agent with the best validation score, the last of the list, is shipped.
-    return replays[agents[-1]][0], {"training": facts}
-
-
-def _training(setup: Setup, directory: Path, **options: Any) -> Training:
-    train = setup.config["train"]
-    budget = TrainingBudget(**{field.name: train[field.name] for field in fields(TrainingBudget)})
-    return Training(
-        setup.learner(),
-        setup.evaluation,
-        setup.validation,
-        setup.baselines,
-        budget,
-        directory,
-        actions=setup.actions,
-        tensorboard=train["tensorboard"],
-        **options,
-    )
+    return replays[training.names[-1]][0], {"training": facts}
 
 
 def _write_evaluation(path: Path, replays: Mapping[str, Sequence[Any]]) -> None:

@@ -49,18 +49,29 @@ log = logging.getLogger(__name__)
 _FURTHER = ("progress.csv", "evaluation.csv", "checkpoints", "pods.csv", "runs.csv")
 #: Files of results, equal byte for byte in equal runs.
 OUTPUTS = (
-    "jobs.csv", "schedule.csv", "machine_states.csv", "metrics.json", "platform.json", "oversubscription.csv",
-    "outages.csv", "interruptions.csv", "failed_starts.csv", "allocations.csv", "job_details.csv", "contention.csv",
-    "supersteps.csv", "profile.csv", "gangs.csv", "barriers.csv", "faults.csv", "accounting.csv",
-)  # fmt: skip
+    "jobs.csv",
+    "schedule.csv",
+    "machine_states.csv",
+    "metrics.json",
+    "platform.json",
+    "oversubscription.csv",
+    "outages.csv",
+    "interruptions.csv",
+    "failed_starts.csv",
+    "allocations.csv",
+    "job_details.csv",
+    "contention.csv",
+    "supersteps.csv",
+    "profile.csv",
+    "gangs.csv",
+    "barriers.csv",
+    "faults.csv",
+    "accounting.csv",
+)
 
 
 def check_place(path: Path, config: Mapping[str, Any]) -> None:
-    """Checks that a run in a directory replaces no file that is no result of an earlier run.
-
-    Args:
-        path: The directory, which need not exist.
-        config: The configuration of the run.
+    """Checks that a run in a directory, which need not exist, replaces no file that is no result of an earlier run.
 
     Raises:
         ConfigError: An input of the run is in the place of a result, or other files are, without a manifest.
@@ -154,9 +165,7 @@ class RunDirectory:
     def finish(self, result: Any, **facts: Any) -> None:
         """Writes all results; of an interrupted replay, those of the jobs that were done by then.
 
-        Args:
-            result: The replay, or what `write` takes.
-            **facts: Further entries of the manifest.
+        The result is a replay, or what `write` takes; the facts are further entries of the manifest.
         """
         faults = self._results(result)
         self._manifest |= facts
@@ -168,19 +177,13 @@ class RunDirectory:
             self._end("finished")
 
     def interrupt(self, result: Any, signal: int) -> None:
-        """Writes the results of the jobs that had ended when a signal arrived.
-
-        Args:
-            result: The replay until then.
-            signal: Number of the signal.
-        """
+        """Writes the results of the jobs that had ended when a signal, given by its number, arrived."""
         self._end("interrupted", self._results(result), signal=signals.Signals(signal).name)
 
     def fail(self, error: BaseException) -> None:
         """Keeps in the manifest why there are no results; also the results of a replay until then.
 
-        Args:
-            error: The failure; a KeyboardInterrupt is an interruption and no failure.
+        A KeyboardInterrupt is an interruption and no failure.
         """
         faults = self._results(result) if (result := getattr(error, "result", None)) is not None else []
         failure = Failure.of(error)

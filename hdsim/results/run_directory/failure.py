@@ -17,7 +17,6 @@ class Failure:
 
     Attributes:
         kind: Type of the exception, "killed" or "interrupted".
-        message: Its message.
         where: The configuration key or file at fault, else file and line of the user's own code; None if unknown.
         simulated_time: Time in the replay, in seconds; None outside one.
         is_mistake: A mistake in the configuration or an input, rather than a fault of a program.

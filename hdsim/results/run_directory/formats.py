@@ -22,21 +22,54 @@ Reader = Callable[[Sequence[str]], NDArray[Any]]
 
 #: Columns of jobs.csv, as in Batsim's out_jobs.csv.
 JOB_COLUMNS = (
-    "job_id", "workload_name", "profile", "submission_time", "requested_number_of_resources", "requested_time",
-    "success", "final_state", "starting_time", "execution_time", "finish_time", "waiting_time", "turnaround_time",
-    "stretch", "allocated_resources", "consumed_energy", "metadata",
-)  # fmt: skip
+    "job_id",
+    "workload_name",
+    "profile",
+    "submission_time",
+    "requested_number_of_resources",
+    "requested_time",
+    "success",
+    "final_state",
+    "starting_time",
+    "execution_time",
+    "finish_time",
+    "waiting_time",
+    "turnaround_time",
+    "stretch",
+    "allocated_resources",
+    "consumed_energy",
+    "metadata",
+)
 
 #: Columns of schedule.csv, which are those of Batsim's out_schedule.csv, with the values of what hdsim does not have.
 _SCHEDULE: dict[str, str | float | None] = {
-    "batsim_version": f"hdsim-{__version__}", "consumed_joules": None, "makespan": None,
-    "max_slowdown": None, "max_turnaround_time": None, "max_waiting_time": None,
-    "mean_slowdown": None, "mean_turnaround_time": None, "mean_waiting_time": None,
-    "nb_computing_machines": None, "nb_grouped_switches": 0, "nb_jobs": None, "nb_jobs_finished": None,
-    "nb_jobs_killed": None, "nb_jobs_rejected": None, "nb_jobs_success": None, "nb_machine_switches": 0,
-    "scheduling_time": None, "simulation_time": None, "success_rate": None, "time_computing": None, "time_idle": None,
-    "time_sleeping": 0.0, "time_switching_off": 0.0, "time_switching_on": 0.0, "time_unavailable": None,
-}  # fmt: skip
+    "batsim_version": f"hdsim-{__version__}",
+    "consumed_joules": None,
+    "makespan": None,
+    "max_slowdown": None,
+    "max_turnaround_time": None,
+    "max_waiting_time": None,
+    "mean_slowdown": None,
+    "mean_turnaround_time": None,
+    "mean_waiting_time": None,
+    "nb_computing_machines": None,
+    "nb_grouped_switches": 0,
+    "nb_jobs": None,
+    "nb_jobs_finished": None,
+    "nb_jobs_killed": None,
+    "nb_jobs_rejected": None,
+    "nb_jobs_success": None,
+    "nb_machine_switches": 0,
+    "scheduling_time": None,
+    "simulation_time": None,
+    "success_rate": None,
+    "time_computing": None,
+    "time_idle": None,
+    "time_sleeping": 0.0,
+    "time_switching_off": 0.0,
+    "time_switching_on": 0.0,
+    "time_unavailable": None,
+}
 
 #: Final states of the jobs in jobs.csv.
 DONE = (
@@ -96,9 +129,7 @@ def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
 def read_columns(path: Path, readers: Callable[[list[str]], Mapping[str, Reader]]) -> dict[str, NDArray[Any]]:
     """Reads columns of a CSV file in blocks of rows, since the texts of all rows take ten times the memory of numbers.
 
-    Args:
-        path: The file.
-        readers: Takes the header, and returns by name how each column is read.
+    `readers` takes the header, and returns by name how each column is read.
 
     Raises:
         ConfigError: The file is missing or no table, or what `readers` and a reader raise.

@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 
 #: Columns of a workload that affect a replay.
 _DIGESTED = (
-    "submission_time", "runtime", "requested_time", "walltime", "requested_cores", "memory", "memory_bandwidth",
-    "fixed_duration", "return_code",
-)  # fmt: skip
+    "submission_time",
+    "runtime",
+    "requested_time",
+    "walltime",
+    "requested_cores",
+    "memory",
+    "memory_bandwidth",
+    "fixed_duration",
+    "return_code",
+)
 #: Files in a folder of series for gangs.
 SERIES = ("*.csv", "*.csv.gz")
 #: Folders of the code whose version a manifest holds.
@@ -42,10 +49,7 @@ _VERSIONED = tuple(
 def inputs(config: Mapping[str, Any], platform: Platform | None, workload: Workload | None) -> Iterator[dict[str, str]]:
     """Yields every file that a run reads, with its digest.
 
-    Args:
-        config: The configuration; each text in it that is the path of a file counts.
-        platform: The platform, with the files its types come from.
-        workload: The workload.
+    These are files of platform and workload, and each text of the configuration that is the path of a file.
 
     Yields:
         ``kind`` (the configuration's key), ``path`` and ``sha256``.
@@ -82,8 +86,7 @@ class Change(NamedTuple):
     Attributes:
         kind: Key of the configuration.
         path: The file as the manifest or the configuration names it.
-        then: Its digest in the earlier run, empty if it was no input.
-        now: Its present digest, empty if it is gone.
+        then, now: Its digests, empty if it was no input then or is gone now.
     """
 
     kind: str
@@ -97,11 +100,7 @@ class Change(NamedTuple):
 
 
 def changed_inputs(recorded: list[dict[str, str]], config: Mapping[str, Any]) -> list[Change]:
-    """Compares the inputs of a configuration with those of an earlier run of it.
-
-    Args:
-        recorded: Inputs of the earlier run.
-        config: The configuration, which is that of the earlier run.
+    """Compares the inputs of a configuration with those that are recorded of an earlier run of it.
 
     Returns:
         Each file that has changed, is gone, or was none of the inputs.

@@ -32,9 +32,6 @@ class Lock:
     Attributes:
         owner: ``host``, ``pid`` and ``start`` of this process's work.
 
-    Args:
-        directory: The run directory.
-
     Raises:
         ConfigError: Another process has the lock, or a process of another host has not given it back.
     """

@@ -24,11 +24,26 @@ from hdsim.util.version import __version__
 MANIFEST = "manifest.json"
 #: Keys that hdsim itself reads, by type; all but the first two may be absent.
 _TYPES: dict[str, type] = {
-    "status": str, "config": dict, "versions": dict, "seeds": dict, "workload": dict, "training": dict, "inputs": list,
-    "results": dict, "own_metrics": dict, "period": list,
-    "process": dict, "start": str, "duration": float, "simulated_seconds": float, "git_commit": str,
-    "kind": str, "working_directory": str, "machine": dict, "failure": dict,
-}  # fmt: skip
+    "status": str,
+    "config": dict,
+    "versions": dict,
+    "seeds": dict,
+    "workload": dict,
+    "training": dict,
+    "inputs": list,
+    "results": dict,
+    "own_metrics": dict,
+    "period": list,
+    "process": dict,
+    "start": str,
+    "duration": float,
+    "simulated_seconds": float,
+    "git_commit": str,
+    "kind": str,
+    "working_directory": str,
+    "machine": dict,
+    "failure": dict,
+}
 _NAMES = {str: "a text", dict: "an object", list: "a list", float: "a number"}
 
 
@@ -171,8 +186,11 @@ def git_commit() -> str | None:
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # Without the lock that `git describe --dirty` takes, and leaves in the checkout if it is killed.
+    command = ["git", "--no-optional-locks", "-C", str(root), "status", "--porcelain=2", "--branch", "-uno"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
+    commit = told[0].removeprefix("# branch.oid ")
+    return f"{commit}-dirty" if any(not line.startswith("#") for line in told) else commit

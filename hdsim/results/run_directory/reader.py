@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from procset import ProcSet
 
 from hdsim.cluster.state import FinalState
 from hdsim.cluster.stores.quantities import NodeAmounts
@@ -109,6 +110,11 @@ class Run:
         return self.jobs["finish_time"]
 
     @cached_property
+    def allocations(self) -> list[ProcSet]:
+        """(J,) cores of each job; see :meth:`hdsim.results.segments.Segments.allocations`."""
+        return self.segments.allocations(len(self.starting_time))
+
+    @cached_property
     def end_time(self) -> float:
         """End of the period accounted for, in seconds."""
         finish = self.finish_time
@@ -149,11 +155,7 @@ def _collecting_later() -> Iterator[None]:
 
 @_collecting_later()
 def read_jobs(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Reads some columns of the jobs of a run: ids as they are, and numbers.
-
-    Args:
-        path: The run directory.
-        names: Names of the columns, ``job_id`` or such of times.
+    """Reads columns of the jobs of a run: ``job_id`` as it is, and times as numbers.
 
     Raises:
         ConfigError: ``jobs.csv`` is missing or damaged.
@@ -213,10 +215,17 @@ def read(path: str | Path, *, full: bool = True) -> Run:
         # The first segment of a job, assigned last, has what the job asked for.
         jobs["requested_gpus"][segments.job[::-1]] = segments.gpus[::-1]
     return Run(
-        path, manifest, {} if records_only else read_metrics(path, manifest), platform, jobs, spans, segments,
-        _read_outages(path / "outages.csv", platform), _read_pods(path / "pods.csv"),
+        path,
+        manifest,
+        {} if records_only else read_metrics(path, manifest),
+        platform,
+        jobs,
+        spans,
+        segments,
+        _read_outages(path / "outages.csv", platform),
+        _read_pods(path / "pods.csv"),
         _read_contention(path / "contention.csv"),
-    )  # fmt: skip
+    )
 
 
 def _read_pods(path: Path) -> dict[str, Floats]:

@@ -13,11 +13,7 @@ from hdsim.results.run_directory.manifest import read_manifest
 
 
 def idle_seeds(configs: Iterable[Mapping[str, Any]]) -> str | None:
-    """Returns a warning if replays differ in the seed alone and their configurations show that nothing is drawn.
-
-    Args:
-        configs: Configurations of a sweep, before it runs.
-    """
+    """Returns a warning if replays of a sweep differ in the seed alone and by their configurations nothing is drawn."""
     groups = Counter(
         json.dumps({**config, "seed": None}, sort_keys=True, default=str)
         for config in configs
@@ -52,8 +48,7 @@ def _draws_nothing(config: Mapping[str, Any]) -> bool:
 def seed_warning(directories: Iterable[Path]) -> str | None:
     """Returns a warning if replays that differ in the seed alone have the same results, else None.
 
-    Args:
-        directories: Run directories with results. Trainings among them are left out.
+    Trainings among the directories are left out.
     """
     groups: dict[str, list[str]] = {}
     for path in directories:

@@ -142,9 +142,18 @@ def read_gang(path: str | Path) -> GangRecord:
         raise ConfigError("begin: expected ascending times", where=f"{file}:{line}")
     row = column("row").astype(np.int64) if "row" in texts else np.arange(len(rows))
     return GangRecord(
-        path, read_manifest(path), tasks, row, begin, duration, replanned, durations, shares, columns("size"),
+        path,
+        read_manifest(path),
+        tasks,
+        row,
+        begin,
+        duration,
+        replanned,
+        durations,
+        shares,
+        columns("size"),
         _accounting(path / ACCOUNTING),
-    )  # fmt: skip
+    )
 
 
 def _accounting(path: Path) -> dict[str, float]:

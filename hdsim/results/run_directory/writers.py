@@ -7,11 +7,12 @@ other tools read them. Every file appears whole or not at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
@@ -44,11 +45,7 @@ _CONTENTION_STEPS = 20_000
 
 
 def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
-    """Writes all results of a replay.
-
-    Args:
-        path: The run directory.
-        result: The replay; of an interrupted one, the jobs that ended until then are written.
+    """Writes all results of a replay; of an interrupted one, those of the jobs that ended until then.
 
     Returns:
         Entries of the manifest: the simulated time in seconds, and what depends on wall time.
@@ -57,12 +54,9 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
     _write_details(path / "job_details.csv", result)
     _write_schedule(path / "schedule.csv", result)
     _write_machine_states(path / "machine_states.csv", result)
-    processors, starts, ends = result.oversubscribed
-    if len(processors):
-        with replacing(path / "oversubscription.csv") as file:
-            file.write("processor,start,end\n")
-            rows = zip(processors.tolist(), starts.tolist(), ends.tolist(), strict=True)
-            file.writelines(f"{processor},{start:.6f},{end:.6f}\n" for processor, start, end in rows)
+    if len(result.oversubscribed[0]):
+        columns = ("processor", "start", "end")
+        _write_rows(path / "oversubscription.csv", columns, "{},{:.6f},{:.6f}", *result.oversubscribed)
     if len(result.contention):
         _write_contention(path / "contention.csv", result)
     if result.outages is not None:
@@ -87,13 +81,16 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
     return facts
 
 
-def write_jobs(path: Path, result: FullReplay) -> None:
-    """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload.
+def _write_rows(path: Path, names: Sequence[str], line: str, *columns: Sequence[Any] | NDArray[Any]) -> None:
+    """Writes a CSV file of columns, `line` being the format of a row."""
+    with replacing(path) as file:
+        file.write(",".join(names) + "\n")
+        lists = (column.tolist() if isinstance(column, np.ndarray) else column for column in columns)
+        file.writelines(f"{line}\n".format(*row) for row in zip(*lists, strict=True))
 
-    Args:
-        path: The file.
-        result: A replay.
-    """
+
+def write_jobs(path: Path, result: FullReplay) -> None:
+    """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload."""
     workload = result.workload
     with replacing(path) as file:
         file.write(",".join(JOB_COLUMNS) + "\n")
@@ -177,28 +174,21 @@ def _write_machine_states(path: Path, result: FullReplay) -> None:
     times = np.union1d(busy.times, down.times)
     computing = busy.at(times).astype(np.int64)
     idle = result.platform.n_cores - computing - down.at(times).astype(np.int64)
-    with replacing(path) as file:
-        file.write("time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing\n")
-        rows = zip(times.tolist(), idle.tolist(), computing.tolist(), strict=True)
-        file.writelines(f"{time:.6f},0,0,0,{waiting},{serving}\n" for time, waiting, serving in rows)
+    names = ("time", "nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing")
+    _write_rows(path, names, "{:.6f},0,0,0,{},{}", times, idle, computing)
 
 
 def _write_contention(path: Path, result: FullReplay) -> None:
     """Writes contention.csv: two curves, the steps of each thinned with all peaks kept."""
     lost, sending = (steps(result).thinned(_CONTENTION_STEPS) for steps in (series.lost_cores, series.exchanging_tasks))
     times = np.union1d(lost.times, sending.times)
-    with replacing(path) as file:
-        file.write(",".join(CONTENTION_COLUMNS) + "\n")
-        rows = zip(times.tolist(), lost.at(times).tolist(), sending.at(times).tolist(), strict=True)
-        file.writelines(f"{time:.6f},{cores:.6f},{tasks:.0f}\n" for time, cores, tasks in rows)
+    _write_rows(path, CONTENTION_COLUMNS, "{:.6f},{:.6f},{:.0f}", times, lost.at(times), sending.at(times))
 
 
 def _write_outages(path: Path, outages: Outages) -> None:
     """Writes outages.csv, which `failures=trace` takes; `up` is empty for a node that stays down."""
-    with replacing(path) as file:
-        file.write("node,down,up\n")
-        rows = zip(outages.node.tolist(), outages.down.tolist(), outages.up.tolist(), strict=True)
-        file.writelines(f"{node},{down!r},{up!r}\n".replace("inf", "") for node, down, up in rows)
+    ends = ["" if up == math.inf else repr(up) for up in outages.up.tolist()]
+    _write_rows(path, ("node", "down", "up"), "{},{!r},{}", outages.node, outages.down, ends)
 
 
 def _write_interruptions(path: Path, result: FullReplay) -> None:
@@ -206,12 +196,8 @@ def _write_interruptions(path: Path, result: FullReplay) -> None:
     ran = result.segments.attempts
     cut = ran.rows(np.flatnonzero(ran.requeued | np.isin(ran.job, result.failed_permanently)))
     ids = csv_fields(result.workload.job_id[cut.job].tolist())
-    with replacing(path) as file:
-        file.write(",".join(INTERRUPTION_COLUMNS) + "\n")
-        numbers = (column.tolist() for column in (cut.begin, cut.end, cut.lost, cut.requeued))
-        file.writelines(
-            "{},{:.6f},{:.6f},{:.6f},{:d},{}\n".format(*row) for row in zip(ids, *numbers, cut.texts, strict=True)
-        )
+    line = "{},{:.6f},{:.6f},{:.6f},{:d},{}"
+    _write_rows(path, INTERRUPTION_COLUMNS, line, ids, cut.begin, cut.end, cut.lost, cut.requeued, cut.texts)
 
 
 def _write_failed_starts(path: Path, result: FullReplay) -> None:
@@ -225,8 +211,5 @@ def _write_allocations(path: Path, result: FullReplay) -> None:
     """Writes allocations.csv: the allocation segments of all jobs in order of their begins."""
     held = result.segments
     ids = csv_fields(result.workload.job_id[held.job].tolist())
-    numbers = (column.tolist() for column in (held.attempt, held.begin, held.end))
-    columns = zip(ids, *numbers, held.texts, held.speed.tolist(), strict=True)
-    with replacing(path) as file:
-        file.write(",".join(ALLOCATION_COLUMNS) + "\n")
-        file.writelines("{},{},{:.6f},{:.6f},{},{:.6f}\n".format(*row) for row in columns)
+    columns = (ids, held.attempt, held.begin, held.end, held.texts, held.speed)
+    _write_rows(path, ALLOCATION_COLUMNS, "{},{},{:.6f},{:.6f},{},{:.6f}", *columns)

@@ -11,8 +11,8 @@ from typing import Any
 
 from hdsim.errors import ConfigError
 from hdsim.results.run_directory.manifest import other_software, read_manifest
-from hdsim.runs.command import Command, Outcome
-from hdsim.runs.plan import Run
+from hdsim.runs.command import Command, RunOutcome
+from hdsim.runs.plan import PlannedRun
 
 
 class Pruned(KeyboardInterrupt):
@@ -21,30 +21,19 @@ class Pruned(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Goal:
-    """The measure of trials.
-
-    Attributes:
-        command: Executes the runs of a trial.
-        metric: The metric.
-        trains: The runs are trainings, judged by their best validation score.
-    """
+    """The measure of trials, whose runs a command executes; trainings are judged by their best validation score."""
 
     command: Command
     metric: str
     trains: bool
 
-    def command_for(self, run: Run, judge: Callable[[int, float], object] | None) -> Command:
-        """The command for a run of a trial.
-
-        Args:
-            run: The run.
-            judge: Called with the step and the score of each evaluation of a training.
-        """
+    def command_for(self, run: PlannedRun, judge: Callable[[int, float], object] | None) -> Command:
+        """The command for a run of a trial, whose judge gets step and score of each evaluation of a training."""
         if not self.trains:
             return self.command
         return replace(self.command, run=partial(_train, resume=_can_resume(run), judge=judge))
 
-    def value(self, outcome: Outcome) -> float:
+    def value(self, outcome: RunOutcome) -> float:
         """The metric of a run.
 
         Raises:
@@ -75,7 +64,7 @@ def _train(
     return run_training(setup, directory, resume=resume, progress=False, **options)
 
 
-def _can_resume(run: Run) -> bool:
+def _can_resume(run: PlannedRun) -> bool:
     """Whether a killed process has left this very training, rather than one of other inputs or another version."""
     from hdsim.results.run_directory.inputs import changed_inputs
 

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from hdsim.config.composer import Composer
 from hdsim.config.paths import with_absolute_paths
 from hdsim.results.metrics import Direction, direction, unit
-from hdsim.runs.tuning.study import Study
+from hdsim.runs.tuning.study import TuningStudy
 from hdsim.util.files import replacing, shown, write_csv
 
 EXPERIMENT = Path("experiment/best.yaml")
@@ -23,20 +23,23 @@ _FEWEST = 4
 _DASH = 0.8
 
 
-def write_trials(study: Study) -> None:
+def write_trials(study: TuningStudy) -> None:
     """Writes tune.csv: a row for each trial that has ended."""
     keys = list(study.space.distributions)
     rows = [
         [
-            trial.number, trial.state.name.lower(), "" if trial.value is None else repr(trial.value),
-            *(trial.params[key] for key in keys), trial.user_attrs.get("error", ""),
+            trial.number,
+            trial.state.name.lower(),
+            "" if trial.value is None else repr(trial.value),
+            *(trial.params[key] for key in keys),
+            trial.user_attrs.get("error", ""),
         ]
         for trial in study.trials
-    ]  # fmt: skip
+    ]
     write_csv(study.directory / "tune.csv", ["trial", "state", study.goal.metric, *keys, "error"], rows)
 
 
-def write_best(study: Study, composer: Composer) -> None:
+def write_best(study: TuningStudy, composer: Composer) -> None:
     """Writes the best trial as an experiment: options of groups, and the values that differ from theirs."""
     assert study.best is not None
     runs, directory = study.runs(study.best), study.directory
@@ -71,7 +74,7 @@ def write_best(study: Study, composer: Composer) -> None:
         file.write(OmegaConf.to_yaml(OmegaConf.create(content)))
 
 
-def write_course(study: Study) -> None:
+def write_course(study: TuningStudy) -> None:
     """Writes history.png: the values of the trials, and the best so far."""
     from hdsim.report.charts import Axis, Line, Lines
     from hdsim.report.colors import BLUE, ORANGE
@@ -97,7 +100,7 @@ def write_course(study: Study) -> None:
     )
 
 
-def importances(study: Study) -> Mapping[str, float]:
+def importances(study: TuningStudy) -> Mapping[str, float]:
     """Share of each setting in the variation among the better trials (PED-ANOVA); empty for few trials."""
     # Loads scikit-learn where it is installed.
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances

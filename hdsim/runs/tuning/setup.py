@@ -15,10 +15,10 @@ from hdsim.errors import ConfigError, nearest
 from hdsim.results.metrics import METRICS, STATISTICS, direction
 from hdsim.results.run_directory.inputs import file_digest, input_files
 from hdsim.runs import replays, trainings
-from hdsim.runs.plan import Run, plan
+from hdsim.runs.plan import PlannedRun, plan
 from hdsim.runs.tuning.goal import Goal
-from hdsim.runs.tuning.space import Space
-from hdsim.runs.tuning.study import Settings
+from hdsim.runs.tuning.space import SearchSpace
+from hdsim.runs.tuning.study import TuningSettings
 from hdsim.util.rules import NULL, TEXT, Rule, integers_from, require
 from hdsim.util.version import __version__
 
@@ -36,13 +36,11 @@ _AGENTS = ("agent=", "agent.path=", "agent._target_=", "experiment=", "tune.spac
 
 @dataclass(frozen=True)
 class Search:
-    """A search that has been asked for.
+    """A search that has been asked for, in a directory.
 
     Attributes:
-        directory: Its directory.
         goal: Its measure of trials.
         space: The settings that are searched for.
-        settings: Of the search.
         composer: Composes the runs.
         replications: The runs of a trial, here that of the first values of the space.
         identity: Facts that are equal in all processes that work on the search.
@@ -50,10 +48,10 @@ class Search:
 
     directory: Path
     goal: Goal
-    space: Space
-    settings: Settings
+    space: SearchSpace
+    settings: TuningSettings
     composer: Composer
-    replications: Sequence[Run]
+    replications: Sequence[PlannedRun]
     identity: Mapping[str, Any]
 
     @classmethod
@@ -79,7 +77,7 @@ class Search:
             raise unknown_key(f"tune.{unknown[0]}", list(_RULES))
         require("tune", _RULES, values)
         texts = dict(_flat(values["space"] or {}))
-        space = Space.parse(texts)
+        space = SearchSpace.parse(texts)
         first = space.overrides(space.first())
         metric = values["metric"]
         composer = Composer(config_dir, "train")
@@ -110,21 +108,20 @@ class Search:
             )
         identity = {
             "overrides": sorted(text for text in given if not text.startswith("hydra.")),
-            "tune.space": texts, "tune.metric": metric, "tune.seed": values["seed"], "tune.pruner": values["pruner"],
+            "tune.space": texts,
+            "tune.metric": metric,
+            "tune.seed": values["seed"],
+            "tune.pruner": values["pruner"],
             "inputs": sorted({f"{kind} {file_digest(path)}" for kind, path in input_files(runs[0].config)}),
             "hdsim": __version__,
-        }  # fmt: skip
-        settings = Settings(int(values["trials"]), int(values["seed"]), values["pruner"])
+        }
+        settings = TuningSettings(int(values["trials"]), int(values["seed"]), values["pruner"])
         goal = Goal((trainings if trains else replays).COMMAND, metric, trains)
         directory = Path(composed.hydra.run.dir).absolute()
         return cls(directory, goal, space, settings, composer, runs, identity)
 
-    def plan(self, overrides: Sequence[str], folder: Path) -> Sequence[Run]:
+    def plan(self, overrides: Sequence[str], folder: Path) -> Sequence[PlannedRun]:
         """The runs of a trial.
-
-        Args:
-            overrides: Its values.
-            folder: The folder of their directories.
 
         Raises:
             ConfigError: The values make no configuration.
@@ -138,7 +135,7 @@ class Search:
             directory = folder / run.directory.name
             with read_write(composition.hydra.hydra.run):
                 composition.hydra.hydra.run.dir = str(directory)
-            runs.append(Run(directory, composition.config, composition.overrides, run.varied, composition.hydra))
+            runs.append(PlannedRun(directory, composition.config, composition.overrides, run.varied, composition.hydra))
         return runs
 
 

@@ -26,7 +26,7 @@ _ALLOWED = "choice(a,b), range(low,high,step), interval(low,high), int(interval(
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """Settings that are searched for.
 
     Attributes:
@@ -36,11 +36,8 @@ class Space:
     distributions: Mapping[str, BaseDistribution]
 
     @classmethod
-    def parse(cls, texts: Mapping[str, Any]) -> Space:
+    def parse(cls, texts: Mapping[str, Any]) -> SearchSpace:
         """Reads a space.
-
-        Args:
-            texts: Values of each key as in an override: ``"tag(log, interval(1e-4, 1e-2))"``.
 
         Raises:
             ConfigError: There is no key, or a text is no such range.
@@ -57,11 +54,7 @@ class Space:
         return [f"{key}={values[key]}" for key in self.distributions]
 
     def untried(self, tried: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-        """The settings that no trial has had, in the order of the choices; None of a space with more than 10,000.
-
-        Args:
-            tried: Values of the trials so far.
-        """
+        """The settings that no trial has had, in the order of the choices; None of a space with more than 10,000."""
         values: list[Sequence[Any]] = []
         for distribution in self.distributions.values():
             if isinstance(distribution, CategoricalDistribution):

@@ -21,49 +21,38 @@ from sqlalchemy.exc import SQLAlchemyError
 from hdsim.errors import ConfigError, HdsimError
 from hdsim.results.metrics import Direction, direction
 from hdsim.results.run_directory.failure import Failure
-from hdsim.runs.command import Command, Outcome, attempt
-from hdsim.runs.plan import Run
+from hdsim.runs.command import Command, RunOutcome, attempt
+from hdsim.runs.plan import PlannedRun
 from hdsim.runs.pool import Pool
 from hdsim.runs.tuning.goal import Goal, Pruned
-from hdsim.runs.tuning.space import Space
+from hdsim.runs.tuning.space import SearchSpace
 from hdsim.util.text import shown
 
 DATABASE = "study.db"
 _NAME = "hdsim"
 _OVER = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
-Submit = Callable[[Command, Run], "Future[Outcome]"]
-Evaluation = Generator[tuple[Command, Run], Outcome, float | None]
+Submit = Callable[[Command, PlannedRun], "Future[RunOutcome]"]
+Evaluation = Generator[tuple[Command, PlannedRun], RunOutcome, float | None]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of a search.
-
-    Attributes:
-        trials: Number of trials, those of earlier processes included.
-        seed: Of the sampler.
-        pruner: ``median`` or ``none``.
-    """
+class TuningSettings:
+    """Settings of a search: trials, those of earlier processes included; seed of the sampler; `median` or `none`."""
 
     trials: int
     seed: int
     pruner: str
 
 
-class Study:
+class TuningStudy:
     """A search in a directory.
 
     Values of a trial follow from the seed and the trials before: with one worker the trials are those of a search that
     was never interrupted. The trial of a killed process is evaluated again, a training from its latest checkpoint on.
 
-    Args:
-        directory: Folder of the database; the runs of trial 7 lie in ``trials/0007``.
-        space: The settings.
-        goal: Measure of trials.
-        settings: Of the search.
-        plan: The runs of a trial from its overrides and the folder of their directories.
-        identity: Facts that are equal in all processes that work on the search.
+    The runs of trial 7 lie in ``trials/0007``. The plan makes the runs of a trial from its overrides and the folder of
+    their directories; all processes that work on the search have the same identity.
 
     Raises:
         ConfigError: The directory has another search, or a damaged one.
@@ -72,10 +61,10 @@ class Study:
     def __init__(
         self,
         directory: Path,
-        space: Space,
+        space: SearchSpace,
         goal: Goal,
-        settings: Settings,
-        plan: Callable[[Sequence[str], Path], Sequence[Run]],
+        settings: TuningSettings,
+        plan: Callable[[Sequence[str], Path], Sequence[PlannedRun]],
         identity: Mapping[str, Any],
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -158,7 +147,7 @@ class Study:
         complete = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return self.study.best_trial if complete else None
 
-    def runs(self, trial: FrozenTrial | Trial) -> Sequence[Run]:
+    def runs(self, trial: FrozenTrial | Trial) -> Sequence[PlannedRun]:
         """The runs of a trial.
 
         Raises:
@@ -167,19 +156,15 @@ class Study:
         return self._plan(self.space.overrides(trial.params), self.directory / "trials" / f"{trial.number:04}")
 
     def search(self, jobs: int, ended: Callable[[FrozenTrial], object]) -> None:
-        """Evaluates trials until there are as many as the settings ask for.
-
-        Args:
-            jobs: Number of processes; 1 is this one.
-            ended: Called with each trial that has ended.
+        """Evaluates trials in some processes, 1 is this one, until there are as many as the settings ask for.
 
         Raises:
             KeyboardInterrupt: A signal arrived.
         """
         with _executor(jobs) as submit:
-            working: dict[Future[Outcome], tuple[Trial, Evaluation]] = {}
+            working: dict[Future[RunOutcome], tuple[Trial, Evaluation]] = {}
 
-            def go_on(trial: Trial, evaluation: Evaluation, outcome: Outcome | None = None) -> None:
+            def go_on(trial: Trial, evaluation: Evaluation, outcome: RunOutcome | None = None) -> None:
                 step = self._advanced(trial, evaluation, outcome)
                 if step is None:
                     ended(self.study.get_trials(deepcopy=False)[trial.number])
@@ -216,7 +201,9 @@ class Study:
             raise self._damage(f"{trial.number + 1} trials with {known} different numbers")
         return trial
 
-    def _advanced(self, trial: Trial, evaluation: Evaluation, outcome: Outcome | None) -> tuple[Command, Run] | None:
+    def _advanced(
+        self, trial: Trial, evaluation: Evaluation, outcome: RunOutcome | None
+    ) -> tuple[Command, PlannedRun] | None:
         """The next run of a trial; None: the trial has ended and its result is stored."""
         try:
             return next(evaluation) if outcome is None else evaluation.send(outcome)
@@ -257,11 +244,7 @@ class Study:
 class Judge:
     """Reports the evaluations of a training to its trial, from any process.
 
-    Attributes:
-        directory: Of the search.
-        pruner: Its pruner.
-        trial: Id of the trial.
-        last: Steps of the training, after which it is not pruned any more.
+    `directory` and `pruner` are those of the search, `trial` is an id; after `last` steps the training is not pruned.
     """
 
     directory: Path
@@ -312,12 +295,12 @@ def _executor(jobs: int) -> Iterator[Submit]:
             yield lambda command, run: pool.submit(command, run.config, run.directory, composed=run.composed)
         return
 
-    def here(command: Command, run: Run) -> Future[Outcome]:
-        done: Future[Outcome] = Future()
+    def here(command: Command, run: PlannedRun) -> Future[RunOutcome]:
+        done: Future[RunOutcome] = Future()
         try:
             done.set_result(attempt(command, run.config, run.directory, run.composed))
         except Pruned as pruned:
-            done.set_result(Outcome(run.directory, {}, Failure.of(pruned)))
+            done.set_result(RunOutcome(run.directory, {}, Failure.of(pruned)))
         return done
 
     yield here

@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError
+from hdsim.kernels.rules import name_and_depth
 from hdsim.scheduling.backfill.base import Backfill
 from hdsim.util.plugins import NamedType
 
@@ -35,15 +36,17 @@ BACKFILL = NamedType(
         "conservative": f"{__name__}.conservative.Conservative",
         "rlscheduler": f"{__name__}.rlscheduler.RLScheduler",
         "greedy": f"{__name__}.greedy.Greedy",
+        "hybrid": f"{__name__}.conservative.Hybrid",
     },
 )
 
 
-def find_backfill(spec: str | Mapping[str, Any]) -> tuple[str, Callable[[Cluster], Backfill | None]]:
+def find_backfill(spec: str | int | Mapping[str, Any]) -> tuple[str, Callable[[Cluster], Backfill | None]]:
     """Returns the name of an algorithm and what makes it for a cluster, None for ``none``.
 
     Args:
-        spec: A name, file or class of `BACKFILL`, or a mapping with ``path`` or ``_target_`` and settings.
+        spec: A name, file or class of `BACKFILL`, a number of reservations (see :func:`name_and_depth`), or a mapping
+            with ``path`` or ``_target_`` and settings.
 
     Raises:
         ConfigError: There is no such algorithm; or, when it is made, it does not take the settings, or it is not
@@ -51,8 +54,10 @@ def find_backfill(spec: str | Mapping[str, Any]) -> tuple[str, Callable[[Cluster
     """
     settings = dict(spec) if isinstance(spec, Mapping) else {}
     path, target = settings.pop("path", None), settings.pop("_target_", None)
-    found = BACKFILL.find(path or target or spec)
-    name = str(path or target or spec)
+    name, depth = name_and_depth(path or target or spec)
+    found = BACKFILL.find(name)
+    if name == "hybrid":
+        settings.setdefault("depth", depth)
     if name not in BACKFILL.bundled:
         _tell(name)
 

@@ -73,9 +73,9 @@ class Easy(Backfill):
         # An upper bound; the estimates below decide.
         longest = longest_before(shadow, now, self._fastest)
         # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
-        possible = iter([
-            job for job in candidates if size[job] <= idle and (requested[job] <= longest or size[job] <= extra)
-        ])  # fmt: skip
+        possible = iter(
+            [job for job in candidates if size[job] <= idle and (requested[job] <= longest or size[job] <= extra)]
+        )
         while (job := next(possible, -1)) >= 0:
             # If only counts of cores matter, enough idle cores suffice.
             if size[job] > idle or job == head or not (cluster.only_counts or cluster.fits(job)):

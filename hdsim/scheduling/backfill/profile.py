@@ -20,6 +20,7 @@ from hdsim.kernels.node_profiles import (
     with_steps,
 )
 from hdsim.kernels.profiles import Chunk, chunk_of, forward, later, make_profile, plan, reserve_all, with_space
+from hdsim.kernels.rules import UNLIMITED
 from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
 
 if TYPE_CHECKING:
@@ -36,19 +37,25 @@ class Plan(Protocol):
     def forward(self, now: float) -> None:
         """Removes the time before `now`."""
 
-    def reserve(self, cluster: Cluster, jobs: list[int], reserved: dict[int, float]) -> Iterator[tuple[int, Any]]:
-        """Reserves the earliest start of each job, beside those that have one.
+    def reserve(
+        self, cluster: Cluster, jobs: list[int], reserved: dict[int, float], depth: int
+    ) -> Iterator[tuple[int, Any]]:
+        """Reserves the earliest start of each job, beside those that have one, up to a number of later starts.
 
-        A plan may leave out the last jobs, which cannot start now; they come first in the next call.
+        A plan without limit may leave out the last jobs, which cannot start now; they come first in the next call.
 
         Args:
             cluster: The cluster.
             jobs: The jobs in order.
             reserved: Takes the start of each job in seconds, infinite if unknown.
+            depth: Most later starts that are known.
 
         Yields:
             Each job whose start is now, and its placement.
         """
+
+    def start(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, Any]]:
+        """Yields each of some jobs in order that can start now beside the reservations, and its placement."""
 
 
 class CorePlan:
@@ -66,17 +73,32 @@ class CorePlan:
         """See :meth:`Plan.forward`."""
         forward(self._profile, now)
 
-    def reserve(self, cluster: Cluster, jobs: list[int], reserved: dict[int, float]) -> Iterator[tuple[int, Any]]:
+    def reserve(
+        self, cluster: Cluster, jobs: list[int], reserved: dict[int, float], depth: int
+    ) -> Iterator[tuple[int, Any]]:
         """See :meth:`Plan.reserve`."""
+        starts = self._starts(cluster, jobs, math.inf, depth)
+        reserved.update(zip(jobs, starts, strict=False))
+        yield from self._due(cluster, jobs, starts)
+
+    def start(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, Any]]:
+        """See :meth:`Plan.start`."""
+        yield from self._due(cluster, jobs, self._starts(cluster, jobs, cluster.now, UNLIMITED))
+
+    def _starts(self, cluster: Cluster, jobs: list[int], latest: float, depth: int) -> list[float]:
+        """Reserves cores; see :func:`hdsim.kernels.profiles.reserve_all`."""
         self._profile = with_space(self._profile, int(self._profile.length[0]) + len(jobs))
         cores, durations = (
             np.array([column[job] for job in jobs], np.float64) for column in (cluster.size, cluster.requested_time)
         )
         starts = np.empty(len(jobs))
-        reserve_all(self._profile, cores, durations, starts)
-        reserved.update(zip(jobs, starts.tolist(), strict=True))
-        for place in np.flatnonzero(starts <= cluster.now).tolist():
-            yield jobs[place], cluster.pick(jobs[place])
+        done = reserve_all(self._profile, cores, durations, latest, depth, starts)
+        return starts[:done].tolist()
+
+    def _due(self, cluster: Cluster, jobs: list[int], starts: list[float]) -> Iterator[tuple[int, Any]]:
+        for job, start in zip(jobs, starts, strict=False):
+            if start <= cluster.now:
+                yield job, cluster.pick(job)
 
 
 class NodePlan:
@@ -100,8 +122,13 @@ class NodePlan:
         """See :meth:`Plan.forward`."""
         forward_nodes(self._profile, now)
 
-    def reserve(self, cluster: Cluster, jobs: list[int], reserved: dict[int, float]) -> Iterator[tuple[int, Any]]:
+    def reserve(
+        self, cluster: Cluster, jobs: list[int], reserved: dict[int, float], depth: int
+    ) -> Iterator[tuple[int, Any]]:
         """See :meth:`Plan.reserve`."""
+        if depth < UNLIMITED:
+            yield from self._reserve_first(cluster, jobs, reserved, depth)
+            return
         requests = self._arrays.requests(cluster)
         profile = with_steps(self._profile, int(self._profile.length[0]) + len(jobs))
         profile = profile._replace(allowed=cluster.cores.free_nodes().arrays()[1])
@@ -122,6 +149,37 @@ class NodePlan:
                 place += 1
             elif ahead == len(jobs) or not math.isnan(starts[ahead]):
                 return
+
+    def start(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, Any]]:
+        """See :meth:`Plan.start`."""
+        requests = self._arrays.requests(cluster)
+        for job in jobs:
+            if cluster.fits(job):
+                self._make_space()
+                placement = self._start_now(cluster, job, chunk_of(requests, job))
+                if placement is not None:
+                    yield job, placement
+
+    def _reserve_first(
+        self, cluster: Cluster, jobs: list[int], reserved: dict[int, float], depth: int
+    ) -> Iterator[tuple[int, Any]]:
+        """Reserves a start for each job up to a number of later ones."""
+        requests = self._arrays.requests(cluster)
+        for job in jobs:
+            if not depth:
+                return
+            self._make_space()
+            placement = self._start_now(cluster, job, chunk_of(requests, job))
+            if placement is None:
+                reserved[job] = reserve_nodes(self._profile, requests, job, 1)
+                depth -= reserved[job] < math.inf
+            else:
+                reserved[job] = cluster.now
+                yield job, placement
+
+    def _make_space(self) -> None:
+        """Makes space for one more reservation."""
+        self._profile = with_entries(with_steps(self._profile, int(self._profile.length[0]) + 1), 0)
 
     def _start_now(self, cluster: Cluster, job: int, chunk: Chunk) -> Any:
         """Reserves a start now and returns its placement, None if the job does not fit beside the reservations."""

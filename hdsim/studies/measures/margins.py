@@ -140,11 +140,7 @@ def measure(
 
 
 class _Strict:
-    """Replays windows under baselines, whose strict counterparts are replayed first.
-
-    Args:
-        windows: The windows.
-    """
+    """Replays windows under baselines, whose strict counterparts are replayed first."""
 
     def __init__(self, windows: list[_Window]) -> None:
         self._windows = windows
@@ -205,9 +201,13 @@ def _described(windows: list[_Window], sha256: str) -> dict[str, str | int]:
     platform, workload = windows[0].config["platform"], windows[0].config["workload"]
     source = Path(workload["path"] or workload["generate"]["model"]).name
     return {
-        "source": f"{source} on {Path(platform['path']).name}", "number": seed_of_jobs(windows[0].config),
-        "windows": len(windows), "jobs": len(windows[0].jobs), "start": "empty", "sha256": sha256,
-    }  # fmt: skip
+        "source": f"{source} on {Path(platform['path']).name}",
+        "number": seed_of_jobs(windows[0].config),
+        "windows": len(windows),
+        "jobs": len(windows[0].jobs),
+        "start": "empty",
+        "sha256": sha256,
+    }
 
 
 def _save(path: Path, scores: Mapping[str, Floats], windows: list[_Window], metrics: list[str]) -> None:

@@ -107,12 +107,8 @@ def require_unused(log: Path, sha256: str, weights: str, where: str) -> None:
 def record(log: Path, study: str, told: Mapping[str, str | int], weights: str, scores: str) -> str:
     """Appends an evaluation to the log, unless it has the same one already.
 
-    Args:
-        log: The file.
-        study: Name of the study's table.
-        told: The set, see :meth:`hdsim.simulation.window_sets.WindowSet.described`.
-        weights: See :func:`weights_of`.
-        scores: See :func:`digest_of`.
+    `told` describes the set as :meth:`hdsim.simulation.window_sets.WindowSet.described` does; weights and scores are as
+    :func:`weights_of` and :func:`digest_of` return them.
 
     Returns:
         A sentence about it.

@@ -35,13 +35,7 @@ RULES: Mapping[str, tuple[Mapping[str, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Contender:
-    """An agent, with one set of weights for each seed of its training.
-
-    Attributes:
-        name: Row of the table.
-        agents: One agent for each seed.
-        settings: Settings that they were made from, if there are some.
-    """
+    """An agent, one for each seed of its training, and the settings that they were made from, if there are some."""
 
     name: str
     agents: tuple[Agent, ...]

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 #: Columns of a trace, after which come those of which a generator has more than defaults.
 _TRACE_COLUMNS = (
-    "job_id", "submission_time", "runtime", "requested_time", "requested_cores", "memory", "queue", "status",
-)  # fmt: skip
+    "job_id",
+    "submission_time",
+    "runtime",
+    "requested_time",
+    "requested_cores",
+    "memory",
+    "queue",
+    "status",
+)
 
 
 class Generator(ABC):

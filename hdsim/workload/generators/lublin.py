@@ -180,9 +180,11 @@ def generate(
     if not 0 <= arrival_factor < math.inf:
         raise WorkloadError(f"arrival_factor: expected a finite number >= 0, got {arrival_factor}", where=where)
     for name, factor, most in (
-        ("load", load, 100.0), ("runtime_factor", runtime_factor, 1e3), ("width_factor", width_factor, 1e3),
+        ("load", load, 100.0),
+        ("runtime_factor", runtime_factor, 1e3),
+        ("width_factor", width_factor, 1e3),
         ("burstiness", burstiness, 10.0),
-    ):  # fmt: skip
+    ):
         if factor is not None and not 0 < factor <= most:
             raise WorkloadError(f"{name}: expected a number > 0 and at most {most:g}, got {factor}", where=where)
     if serial is not None and not 0 <= serial <= 1:

@@ -1,0 +1,1 @@
+"""Training of the order ``learned``: its windows, its evolution, and what both are made from."""

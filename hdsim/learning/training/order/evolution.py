@@ -1,0 +1,236 @@
+"""Evolution of the order ``learned`` on compiled replays of generated windows.
+
+The fitness is the logarithm of the mean bounded slowdown, so that a window counts alike whatever its scale. Each
+generation has fresh windows: one part of the family ``home``, the others of machines unlike it. The weights for each
+rule of backfilling have a strategy of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, PART, STATE
+from hdsim.kernels.rules import HEAD_ALONE_NUMBERS
+from hdsim.learning.agent import with_tensors
+from hdsim.learning.training.evolution import EvolutionStrategy
+from hdsim.learning.training.learner import Learner
+from hdsim.learning.training.order.windows import OrderWindow, draw_away, draw_capability, draw_home
+from hdsim.learning.training.records import Records
+from hdsim.scheduling.learned import power_order
+from hdsim.util.files import dump_json
+
+Floats = NDArray[np.float64]
+
+#: Backfilling algorithm and whether a head stays the head, in the order of the weights.
+RULES = {name: (number, name != "easy") for name, number in HEAD_ALONE_NUMBERS.items()}
+
+
+@dataclass
+class OrderEvolution(Learner):
+    """Evolution strategies for the weights of every rule; a step is a generation. Equal settings give equal weights.
+
+    Attributes:
+        weights: (WEIGHTS,) mean of the latest networks, the result.
+        generation: Generations so far.
+
+    Args:
+        seed: Seed of all draws.
+        generations: Generations in all, over which the learning rate falls to 0.
+        none: Pairs of networks with opposite changes of the weights without backfilling; 0: these weights stay.
+        easy: The same for EASY.
+        rlscheduler: The same for RLScheduler's rule.
+        each: Windows that a pair replays.
+        home: Windows of the family ``home`` of a generation.
+        away: Windows of machines unlike it.
+        capability: Windows of machines for wide jobs.
+        sigma: Standard deviation of a change.
+        learning_rate: Of Adam.
+        after_start: With backfilling, jobs are scored after every start, as in use; otherwise once a pass, which takes
+            a third of the time.
+        estimates: Only the weights of the errors of requested times change, which have no effect where requested times
+            are the run times, and all windows have estimates of run times.
+        none_from_easy: The weights without backfilling begin as those for EASY.
+        start: (WEIGHTS,) first weights; None: those of :func:`first_weights`.
+        linear_rlscheduler: (COLUMNS,) first weights of the linear part for RLScheduler's rule, see
+            :mod:`hdsim.kernels.learned_scores`; None: smallest area first, as for the other rules. The default is the
+            choices of the checkpoint ``rlscheduler_backfill-1`` in a conditional logit, rounded.
+        least_slowdown: Least mean bounded slowdown under smallest area first of windows away from home.
+        typical_slowdown: Mean bounded slowdown of a window at home of weight 1 under each rule, in the order of
+            :data:`RULES`; windows of heavier load weigh more.
+    """
+
+    seed: int = 1
+    generations: int = 400
+    none: int = 18
+    easy: int = 42
+    rlscheduler: int = 60
+    each: int = 4
+    home: int = 34
+    away: int = 30
+    capability: int = 0
+    sigma: float = 0.1
+    learning_rate: float = 0.06
+    after_start: bool = False
+    estimates: bool = False
+    none_from_easy: bool = False
+    start: Floats | None = None
+    linear_rlscheduler: Sequence[float] | None = (
+        1.0,
+        -2.0,
+        1.0,
+        -2.0,
+        0.0,
+        0.0,
+        6.0,
+        -1.0,
+        2.5,
+        1.5,
+        -1.0,
+        -3.5,
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        -3.5,
+        0.0,
+        1.0,
+        -4.0,
+        0.0,
+        0.0,
+        0.0,
+        -8.0,
+    )
+    least_slowdown: float = 1.6
+    typical_slowdown: Sequence[float] = (280.0, 25.0, 55.0)
+    generation: int = field(default=0, init=False)
+
+    suffix = ".json"
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        begin = first_weights(self.rng, self.linear_rlscheduler) if self.start is None else self.start
+        self._begin = begin.reshape(len(RULES), PART).copy()
+        if self.none_from_easy:
+            self._begin[0] = self._begin[1]
+        self.weights = self._begin.ravel()
+        self._scales = scales(self.estimates)
+        # By rule: the changes since, in units of their scales.
+        self._strategies = [self._strategy(pairs) for pairs in (self.none, self.easy, self.rlscheduler)]
+
+    def _strategy(self, pairs: int) -> EvolutionStrategy:
+        changes = nn.Parameter(torch.zeros(PART, dtype=torch.float64))
+        adam = torch.optim.Adam([changes], lr=self.learning_rate, betas=(0.9, 0.99), eps=1e-5)
+        return EvolutionStrategy([changes], adam, pairs, self.sigma)
+
+    @property
+    def agent(self) -> Floats:
+        """The weights."""
+        return self.weights
+
+    @property
+    def center(self) -> Floats:
+        """(WEIGHTS,) the latest network."""
+        changes = [one.parameters[0].detach().numpy() for one in self._strategies]
+        return (self._begin + self._scales * changes).ravel()
+
+    def step(self, records: Records) -> tuple[int, int]:
+        """Carries out a generation; its windows are the episodes."""
+        self.advance()
+        return 1, self.home + self.away + self.capability
+
+    def advance(self) -> None:
+        """Replays fresh windows under pairs of networks and moves the network towards the better ones."""
+        rng, least, estimates = self.rng, self.least_slowdown, self.estimates
+        drawn = [draw_home(rng, estimates=estimates) for _ in range(self.home)]
+        drawn += [draw_away(rng, least=least, estimates=estimates) for _ in range(self.away)]
+        drawn += [draw_capability(rng, least=least, estimates=estimates) for _ in range(self.capability)]
+        for part, strategy in enumerate(self._strategies):
+            if strategy.pairs:
+                strategy.optimizer.param_groups[0]["lr"] = self.learning_rate * (1 - self.generation / self.generations)
+                strategy.advance(rng, partial(self._costs, part, drawn))
+        self.generation += 1
+        self.weights = self.weights + (self.center - self.weights) * max(0.04, 1 / (self.generation + 1))
+
+    def _costs(self, part: int, drawn: Sequence[OrderWindow], changes: Floats) -> Floats:
+        """(2 pairs,) what changes of the weights for a rule cost, standardised."""
+        pairs = len(changes) // 2
+        # Windows are dealt out like cards, so that all of them count alike.
+        rounds = -(-pairs * self.each // len(drawn))
+        dealt = np.concatenate([self.rng.permutation(len(drawn)) for _ in range(rounds)])
+        networks = np.tile(self.center.reshape(self._begin.shape), (len(changes), 1, 1))
+        networks[:, part] = self._begin[part] + self._scales * changes
+        networks = networks.reshape(len(changes), -1)
+        fitness = np.zeros(pairs)
+        for pair in range(pairs):
+            for i in dealt[pair * self.each : (pair + 1) * self.each]:
+                fitness[pair] += self._gain(part, drawn[i], networks[pair], networks[pairs + pair], home=i < self.home)
+        fitness /= fitness.std() + 1e-12
+        return np.concatenate([-fitness, fitness])
+
+    def _gain(self, part: int, window: OrderWindow, more: Floats, less: Floats, *, home: bool) -> float:
+        """By how much one network is better than another; at home, windows of heavy load count more."""
+        rule, typical = list(RULES.values())[part], self.typical_slowdown[part]
+        costs = [window.cost(weights, *rule, after_start=self.after_start) for weights in (more, less)]
+        gain = max(-1.5, min(1.5, math.log(costs[1] / costs[0])))
+        return gain * max(0.4, min(2.5, (costs[0] * costs[1] / typical**2) ** 0.25)) if home else gain
+
+    def keep(self, path: Path) -> None:
+        """Writes the weights, which ``agent.job_policy`` takes."""
+        dump_json(path, {"generation": self.generation, "weights": self.weights.tolist()})
+
+    def state(self) -> dict[str, Any]:
+        """See :class:`Learner`."""
+        return {
+            "evolution": {
+                "generation": self.generation,
+                "weights": self.weights,
+                "rng": self.rng.bit_generator.state,
+                "changes": [one.parameters[0].detach().numpy() for one in self._strategies],
+                "optimizers": [one.optimizer.state_dict() for one in self._strategies],
+            }
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """See :class:`Learner`."""
+        kept = state["evolution"]
+        self.generation, self.weights, self.rng.bit_generator.state = kept["generation"], kept["weights"], kept["rng"]
+        for strategy, changes, optimizer in zip(self._strategies, kept["changes"], kept["optimizers"], strict=True):
+            strategy.become(changes)
+            strategy.optimizer.load_state_dict(with_tensors(optimizer))
+
+
+def first_weights(rng: np.random.Generator, linear_rlscheduler: Sequence[float] | None) -> Floats:
+    """Draws (WEIGHTS,) weights of a network that is the order ``saf``; see :class:`OrderEvolution`."""
+    weights = power_order(1.0, 1.0).reshape(-1, PART)
+    if linear_rlscheduler is not None:
+        weights[2, INPUT:CONTEXT].reshape(COLUMNS, LANES)[:, -1] = linear_rlscheduler
+    for first, last in ((INPUT, CONTEXT), (CONTEXT, OUTPUT)):
+        lanes = weights[:, first:last].reshape(len(weights), -1, LANES)[:, :, :-1]
+        lanes[:] = 0.3 * rng.standard_normal(lanes.shape)
+    return weights.ravel()
+
+
+def scales(estimates: bool) -> Floats:
+    """Returns the (PART,) relative sizes of changes, 0 without effect; see :class:`OrderEvolution` for `estimates`."""
+    sizes = np.ones(PART)
+    sizes[:INPUT].reshape(STATE, COLUMNS)[-1] = 0.0
+    lanes = sizes[INPUT:OUTPUT].reshape(COLUMNS + STATE, LANES)
+    lanes[:, :-1], lanes[:COLUMNS, -1], lanes[COLUMNS:, -1] = 2.0, 3.0, 0.0
+    sizes[OUTPUT:-1], sizes[-1] = 4.0, 0.0
+    if estimates:
+        for first, last in ((0, INPUT), (CONTEXT, OUTPUT)):
+            rows = sizes[first:last].reshape(STATE, -1)
+            rows[:ERRORS], rows[ERRORS + 2 :] = 0.0, 0.0
+        sizes[INPUT:CONTEXT], sizes[OUTPUT:] = 0.0, 0.0
+    return sizes

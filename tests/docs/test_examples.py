@@ -1,0 +1,63 @@
+"""The examples run as their own headers say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_best_fit(hdsim):
+    done = hdsim("run", f"agent.path={EXAMPLES / 'best_fit.py'}", "agent.patience=3600", "workload.jobs=200")
+    assert done.returncode == 0, done.stderr
+    assert "jobs_completed" in done.stdout
+
+
+def test_energy_of_pairs(tmp_path, root):
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "energy_of_pairs.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(root)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 7
+
+
+def test_look_ahead(hdsim):
+    done = hdsim("run", f"agent.path={EXAMPLES / 'look_ahead.py'}", "agent.candidates=[fcfs,sjf]", "workload.jobs=40")
+    assert done.returncode == 0, done.stderr
+    assert "jobs_completed" in done.stdout
+
+
+def run_example(name, *options, root, cwd):
+    return subprocess.run(
+        [sys.executable, EXAMPLES / name, *options],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.requires("torch")
+@pytest.mark.ci
+def test_cleanrl_ppo(tmp_path, root):
+    done = run_example("cleanrl_ppo.py", "--steps", "10240", root=root, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, told, _, _, _, _, _, _ = done.stdout.splitlines()
+    assert told == "mean bounded slowdown of 5 traces of 500 jobs"
+    means = {line.rsplit(maxsplit=1)[0]: float(line.rsplit(maxsplit=1)[1]) for line in done.stdout.splitlines()[-6:]}
+    assert means["this agent"] < means["fcfs"] / 2
+
+
+@pytest.mark.requires("rllib")
+@pytest.mark.ci
+def test_rllib_ppo(tmp_path, root):
+    done = run_example("rllib_ppo.py", "--iterations", "1", root=root, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.splitlines()[-1].rsplit(maxsplit=1)[1]) < 0

@@ -1,0 +1,184 @@
+"""Compiled kernels are kept, are never stale, and run where they can be neither kept nor compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MARKED = "from hdsim.kernels.compiling import kernel\n\n\n@kernel\n"
+HELPER = f"{MARKED}def step(number: int) -> int:\n    return number + 1\n"
+CALLER = (
+    "from hdsim.kernels.helper import step\n"
+    f"{MARKED}def walk(number: int) -> int:\n    return step(number) + 100\n\n\n"
+    "print(walk(7), sum(getattr(walk, 'stats').cache_hits.values()) if hasattr(walk, 'stats') else 'python')\n"
+)
+
+
+def start(code: str, *arguments: str, root: Path = ROOT, **variables: object) -> subprocess.Popen[str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment = ours | {name: str(value) for name, value in variables.items()}
+    command = [sys.executable, "-c", code, *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=root, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return output.strip()
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A folder with another hdsim: the real compilation, and two kernels, one of which calls the other."""
+    kernels = tmp_path / "hdsim/kernels"
+    kernels.mkdir(parents=True)
+    (tmp_path / "hdsim/__init__.py").touch()
+    for name in ("__init__.py", "compiling.py"):
+        shutil.copy(ROOT / "hdsim/kernels" / name, kernels)
+    (kernels / "helper.py").write_text(HELPER)
+    (kernels / "caller.py").write_text(CALLER)
+    (kernels / "network.py").write_text(HELPER)
+    return tmp_path
+
+
+def walk(package: Path, **variables: object) -> str:
+    return finish(start("import hdsim.kernels.caller", root=package, **variables))
+
+
+def test_machine_code_is_kept_and_is_compiled_again_after_a_change_of_a_kernel_that_it_calls(package: Path) -> None:
+    cache = package / "cache/kernels"
+    (cache / "of_long_ago").mkdir(parents=True)
+    os.utime(cache / "of_long_ago", (0, 0))
+    # Two processes that compile at once do not disturb each other.
+    both = [start("import hdsim.kernels.caller", root=package, HDSIM_CACHE=package / "cache") for _ in range(2)]
+    assert {finish(process).split()[0] for process in both} == {"108"}
+    assert walk(package, HDSIM_CACHE=package / "cache") == "108 1"
+    (package / "hdsim/kernels/helper.py").write_text(HELPER.replace("+ 1", "+ 2"))
+    assert walk(package, HDSIM_CACHE=package / "cache") == "109 0"
+    assert len([each for each in cache.iterdir() if each.is_dir()]) == 4  # of two modules, before and after the change
+    assert not (cache / "of_long_ago").exists()
+
+
+def test_a_change_of_a_module_recompiles_only_the_modules_that_import_it(package: Path) -> None:
+    cache, code = package / "cache", "import hdsim.kernels.network as network; print(network.step(7))"
+    assert [walk(package, HDSIM_CACHE=cache), finish(start(code, root=package, HDSIM_CACHE=cache))] == ["108 0", "8"]
+    (package / "hdsim/kernels/network.py").write_text(HELPER.replace("+ 1", "+ 2"))
+    assert [walk(package, HDSIM_CACHE=cache), finish(start(code, root=package, HDSIM_CACHE=cache))] == ["108 1", "9"]
+
+
+def test_digests_of_schedulers_do_not_depend_on_networks() -> None:
+    code = (
+        "import re, sys\n"
+        "from hdsim.kernels import compiling\n"
+        "read = compiling._imports\n"
+        "compiling._imports = lambda module: (print(module), read(module))[1]\n"
+        "compiling._digest('hdsim.kernels.' + sys.argv[1])"
+    )
+    read = {name: set(finish(start(code, name)).split()) for name in ("machine", "node_replay", "components")}
+    networks = {f"hdsim.kernels.{name}" for name in ("components", "flows", "maxmin", "sharing")}
+    assert not (read["machine"] | read["node_replay"]) & networks
+    assert {"hdsim.kernels.heap", "hdsim.kernels.profiles", "hdsim.kernels.rules"} <= read["machine"]
+    assert networks & read["components"] == networks - {"hdsim.kernels.flows"}
+
+
+def test_kept_machine_code_is_loaded_without_the_compiler_which_may_follow(package: Path) -> None:
+    follow = (
+        "import sys, numba, hdsim.kernels.caller as caller\n"
+        "print('numba.np.arraymath' in sys.modules, end=' ')\n"
+        "print(numba.njit(lambda number: 2 * caller.walk(number))(7))"
+    )
+    walk(package, HDSIM_CACHE=package / "cache")
+    assert finish(start(follow, root=package, HDSIM_CACHE=package / "cache")).split() == ["108", "1", "False", "216"]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param({"HDSIM_CACHE": "/dev/null/cache"}, id="a cache that cannot be made"),
+        pytest.param({"HDSIM_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/dev/null/home"}, id="no home"),
+        pytest.param({"HDSIM_CACHE": "/sys/kernel"}, id="a read-only cache"),
+    ],
+)
+def test_kernels_run_without_a_cache(package: Path, variables: dict[str, str]) -> None:
+    assert walk(package, **variables) == "108 0"
+
+
+GRADIENTS = """
+import hashlib
+import torch
+from hdsim.learning.training.row_networks import RowKernel
+torch.manual_seed(1)
+network = RowKernel(19, (32, 16), 0, gain=1.0)
+network(torch.rand(100, 12, 19)).square().sum().backward()
+print(hashlib.sha256(b"".join(weights.grad.numpy().tobytes() for weights in network.parameters())).hexdigest())
+"""
+
+
+@pytest.mark.requires("torch")
+@pytest.mark.ci
+def test_kernels_that_call_others_give_the_same_bytes_compiled_and_loaded(tmp_path: Path) -> None:
+    assert len({finish(start(GRADIENTS, HDSIM_CACHE=tmp_path, OMP_NUM_THREADS=1)) for _ in range(2)}) == 1
+
+
+def test_kernels_of_users_are_not_kept(package: Path) -> None:
+    cache = package / "cache"
+    for number in (1, 2):
+        (package / "own.py").write_text(f"{MARKED}def own() -> int:\n    return {number}\n")
+        assert finish(start("import own; print(own.own())", root=package, HDSIM_CACHE=cache)) == str(number)
+    assert not list(cache.rglob("*.nbi"))
+
+
+def test_a_numba_without_an_internal_compiles_in_its_own_way(package: Path) -> None:
+    older = "import numba.core.caching as caching; del caching._CacheLocator; import hdsim.kernels.caller"
+    for summand, expected in (("+ 1", "108 0"), ("+ 1", "108 1"), ("+ 2", "109 0")):
+        (package / "hdsim/kernels/helper.py").write_text(HELPER.replace("+ 1", summand))
+        process = start(older, root=package, HDSIM_CACHE=package / "cache")
+        output, errors = process.communicate()
+        assert output.strip() == expected
+        assert "_CacheLocator" in errors and "longer to compile" in errors
+
+
+def test_a_compilation_is_announced_in_the_log_unless_there_is_a_terminal(package: Path) -> None:
+    code = "import logging; logging.basicConfig(level='INFO', format='%(message)s'); import hdsim.kernels.caller"
+    for number in (1, 0):
+        process = start(code, root=package, HDSIM_CACHE=package / "cache")
+        errors = process.communicate()[1]
+        assert errors.count("compiling the kernels that this run needs (once on this machine") == number
+
+
+RUN = """
+import sys
+if "numba" in sys.argv.pop(1):
+    sys.modules["numba"] = None
+from hdsim.cli import main
+main(["run", "platform=gaia", "workload.jobs=20", *sys.argv[1:]])
+"""
+
+
+def test_runs_are_equal_without_numba(tmp_path: Path) -> None:
+    runs = {
+        name: start(RUN, name, f"hydra.run.dir={tmp_path / name}", "agent=easy", "contention=threshold")
+        for name in ("compiled", "without numba")
+    }
+    for process in runs.values():
+        finish(process)
+    first, second = ((tmp_path / name / "jobs.csv").read_bytes() for name in runs)
+    assert first == second
+
+
+def test_help_does_not_load_numba() -> None:
+    code = """
+import atexit, sys
+atexit.register(lambda: print("numba" in sys.modules))
+from hdsim.cli import main
+main(["--help"])
+"""
+    assert finish(start(code)).endswith("False")
