@@ -33,7 +33,6 @@ from hdsim.kernels.machine_state import Floats, Ints, Machine, end_or_limit
 from hdsim.kernels.node_plan import (
     NodePlan,
     begin_plan,
-    end_pass,
     enter_plan,
     lacks_steps,
     leave_plan,
@@ -336,8 +335,6 @@ def schedule(
         overdue = is_overdue(machine.releases, clock.now)
         begin_plan(machine, ranked, nodes, node_plan, overdue)
     serve(machine, ranked, scored, short, plan, nodes, speeds, node_plan)
-    if node_plan is not None and nodes is not None:
-        end_pass(nodes, node_plan)
     if overdue:
         clock.planned = -1
 

@@ -26,7 +26,6 @@ from hdsim.kernels.ranked_queue import RankedQueue
 #: The plan; places are in the order of candidates.
 PLAN_STATE = np.dtype(
     [
-        ("last", "i8"),  # place of the last queued job after the last pass
         ("at", "i8"),  # first entry of `NodePlan.queued` that has no reservation
         ("count", "i8"),  # entries of it in this pass
         ("entries", "i8"),  # entries of the profile that reservations of the queued jobs may need
@@ -61,8 +60,8 @@ def entries_of(nodes: OnNodes, job: int) -> int:
 
 @part_of_kernel
 def enter_plan(machine: Machine, queue: RankedQueue, nodes: OnNodes, plan: NodePlan, job: int) -> None:
-    """Takes note of a job that has arrived: the plan is made anew for one that is not the last."""
-    if queue.place[job] < plan.state[0].last:
+    """Takes note of a job that has arrived: the plan is made anew for one before those that are planned."""
+    if queue.place[job] < machine.clock[0].planned:
         machine.clock[0].planned = -1
     plan.state[0].entries += entries_of(nodes, job)
 
@@ -106,16 +105,6 @@ def begin_plan(machine: Machine, queue: RankedQueue, nodes: OnNodes, plan: NodeP
         place += 1
         count += 1
     state.at, state.count = 0, count
-
-
-@part_of_kernel
-def end_pass(nodes: OnNodes, plan: NodePlan) -> None:
-    """Takes note of the last queued job at the end of a scheduling pass."""
-    tree, node = nodes.candidates.queue, 1
-    leaves = len(tree.size) // 2
-    while node < leaves:
-        node = 2 * node + 1 if tree.size[2 * node + 1] < math.inf else 2 * node
-    plan.state[0].last = node - leaves if tree.size[node] < math.inf else -1
 
 
 @part_of_kernel

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: Kinds of chunks that have a tree each.
 _MOST_TREES = 64
 #: Backfilling algorithms whose replays on nodes are those of the engine in all tests.
-_BACKFILLS = ("none", "easy", "greedy")
+_BACKFILLS = ("none", "easy", "greedy", "conservative")
 
 
 def compiled_nodes(
@@ -137,7 +137,7 @@ def make_node_replay(
     )
     plan = speeds = None
     if backfill == "conservative":
-        planned = np.array([(-1, 0, 0, 0, 0, 0)], PLAN_STATE).view(np.recarray)
+        planned = np.zeros(1, PLAN_STATE).view(np.recarray)
         profile = make_node_profile(free, allowed, node_speeds(platform))
         plan = NodePlan(planned, profile, np.zeros(n, np.int64), np.zeros(n))
     made = replay.machine
