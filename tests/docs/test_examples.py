@@ -56,6 +56,7 @@ def test_cleanrl_ppo(tmp_path, root):
 
 
 @pytest.mark.requires("rllib")
+@pytest.mark.xdist_group("ray")
 @pytest.mark.ci
 def test_rllib_ppo(tmp_path, root):
     done = run_example("rllib_ppo.py", "--iterations", "1", root=root, cwd=tmp_path)
