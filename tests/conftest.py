@@ -317,7 +317,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     Failures are kept without the groups that pytest-xdist adds to their names, so that ``--last-failed`` finds them.
     """
-    cache = session.config.cache
+    cache = getattr(session.config, "cache", None)  # None with -p no:cacheprovider
     if cache is not None and not hasattr(session.config, "workerinput"):
         failed = cache.get("cache/lastfailed", {})
         cache.set("cache/lastfailed", {re.sub(r"@[^]@]*$", "", test): True for test in failed})

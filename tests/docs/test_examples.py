@@ -40,7 +40,8 @@ def run_example(name, *options, root, cwd):
         cwd=cwd,
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        # Ray starts a cluster of its own, rather than to look for that of another test.
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local"},
     )
 
 
