@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.kernels.rules import name_and_depth
 from hdsim.scheduling.agent import Agent, StockRules
 from hdsim.scheduling.backfill import find_backfill
 from hdsim.scheduling.estimates import ESTIMATES, make_estimates
@@ -65,12 +64,11 @@ class ClassicAgent(Agent):
                 )
         require("agent", {"backfill_order": TEXT | NULL, "commit_head": FLAG}, locals())
         self.core_policy = core_policy
-        name, self._make_backfill = find_backfill(backfill)
+        name, depth, self._make_backfill = find_backfill(backfill)
         candidates = job_order(backfill_order, multifactor) if backfill_order else None
         if job_policy != "void":
             order = job_order(job_policy, multifactor).under(name, commit_head)
             candidates = candidates and candidates.under(name, commit_head)
-            _, depth = name_and_depth(backfill)
             self.rules = StockRules(order, candidates, name, commit_head, estimates, depth)
 
     def begin(self, cluster: Cluster) -> None:

@@ -311,8 +311,16 @@ def _session_folder(factory: pytest.TempPathFactory) -> Path:
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Ends the control planes of the session, also after failures and an interruption."""
+    """Ends the control planes of the session, also after failures and an interruption.
+
+    Failures are kept without the groups that pytest-xdist adds to their names, so that ``--last-failed`` finds them.
+    """
+    cache = getattr(session.config, "cache", None)  # None with -p no:cacheprovider
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        failed = cache.get("cache/lastfailed", {})
+        cache.set("cache/lastfailed", {re.sub(r"@[^]@]*$", "", test): True for test in failed})
     folder: Path = session.config._tmp_path_factory.getbasetemp()
     if (folder / "kwok").exists() and "PYTEST_XDIST_WORKER" not in os.environ:
         from hdsim.kubernetes.control_plane import control_planes

@@ -214,7 +214,7 @@ Chart = Plot | ChartTable
 
 
 @dataclass(frozen=True)
-class PanelView:
+class View:
     """One way to show a panel: `key` is the file name of the figure, `label` the name of the view in the panel."""
 
     key: str
@@ -231,7 +231,7 @@ class Panel:
 
     title: str
     note: str
-    views: tuple[PanelView, ...]
+    views: tuple[View, ...]
     narrow: bool = False
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hdsim.report.charts import Axis, Line, Lines, Panel, PanelView, duration
+from hdsim.report.charts import Axis, Line, Lines, Panel, View, duration
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED
 from hdsim.report.compare import Comparison, jobs_of
 from hdsim.report.distributions import distribution
@@ -91,7 +91,7 @@ def _curves(runs: Mapping[str, Run], note: str) -> Iterator[Panel]:
             _line(name, _means(found, end) if many else found, scale, end, colors[name])
             for name, found in steps.items()
         )
-        yield Panel(title, f"{note}{told}".strip(), (PanelView(key, title, Lines(time, axis, lines)),))
+        yield Panel(title, f"{note}{told}".strip(), (View(key, title, Lines(time, axis, lines)),))
 
 
 def _means(steps: series.StepFunction, end: float) -> series.StepFunction:
@@ -114,7 +114,7 @@ def _schedules(runs: Mapping[str, Run], which: Mapping[str, str]) -> Iterator[Pa
     for number, (name, run) in enumerate(runs.items()):
         chart = by_node(run, longest)
         if chart is not None:
-            shown = PanelView(f"schedule_{number}", "By node", replace(chart, x=replace(chart.x, high=end)))
+            shown = View(f"schedule_{number}", "By node", replace(chart, x=replace(chart.x, high=end)))
             told = (
                 "Jobs by node; colours are waiting times." if chart.kind == "blocks" else "Share of busy cores by node."
             )

@@ -18,7 +18,7 @@ from hdsim.report.charts import (
     Line,
     Lines,
     Panel,
-    PanelView,
+    View,
     duration,
 )
 from hdsim.report.colors import BLUE, GREEN, ORANGE, PURPLE, RED
@@ -79,7 +79,7 @@ def slowdown_factors(run: Run) -> Panel | None:
     axis = Axis(label, "log" if values.max() > WIDE else "number", 1.0)
     shares = distribution("slowdown_factor", title, note, axis, {_AT_OR_BELOW: (values, RED)}).views[0]
     sizes = run.jobs["requested_number_of_resources"][ended]
-    by_size = PanelView("slowdown_factor_by_size", "By size", _by_size(sizes, values, Axis(label, low=1.0)))
+    by_size = View("slowdown_factor_by_size", "By size", _by_size(sizes, values, Axis(label, low=1.0)))
     return Panel(title, note, (replace(shares, label="Share of jobs"), by_size), narrow=True)
 
 
@@ -126,7 +126,7 @@ def distribution(
             found, share = np.append(x.low, found), np.append(0.0, share)
         lines.append(Line(label, np.append(found, high), np.append(share, share[-1]), color))
     axis = replace(x, high=high)
-    view = PanelView(key, title, Lines(axis, Axis("Jobs at or below (%)", high=100), tuple(lines)))
+    view = View(key, title, Lines(axis, Axis("Jobs at or below (%)", high=100), tuple(lines)))
     return Panel(title, note, (view,), narrow=True)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.errors import ConfigError
-from hdsim.report.charts import Axis, Blocks, Fact, Groups, Line, Lines, Panel, PanelView
+from hdsim.report.charts import Axis, Blocks, Fact, Groups, Line, Lines, Panel, View
 from hdsim.report.colors import JOB_COLORS
 from hdsim.results.run_directory.formats import numbers, read_csv
 
@@ -68,13 +68,13 @@ def gangs(run: Run) -> Panel | None:
                 Fact("CPU of the gang (cores)", cores, "number"),
             ),
         )
-        views.append(PanelView("gangs", "Supersteps", chart))
+        views.append(View("gangs", "Supersteps", chart))
     lines = []
     for place, name in enumerate(names[:CURVES]):
         mine = lane == place
         times, values = np.append(begin[mine], (begin + duration)[mine][-1]), cores[mine]
         lines.append(Line(name, times, np.append(values, values[-1]), JOB_COLORS[3 * place % len(JOB_COLORS)]))
-    views.append(PanelView("gang_shares", "CPU", Lines(x, Axis("CPU of a gang (cores)"), tuple(lines))))
+    views.append(View("gang_shares", "CPU", Lines(x, Axis("CPU of a gang (cores)"), tuple(lines))))
     checkpoints = int(replanned.sum()) - sum(bool(replanned[lane == place][0]) for place in range(len(names)))
     note = f"{len(names):,} gangs, {checkpoints:,} checkpoints, "
     note += f"{len(rows):,} supersteps of {duration.mean():,.1f} s on average."

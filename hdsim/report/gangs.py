@@ -15,7 +15,7 @@ from hdsim.report.charts import (
     Heat,
     Lines,
     Panel,
-    PanelView,
+    View,
 )
 from hdsim.report.colors import BLACK, JOB_COLORS
 from hdsim.report.panels import BINS, step_line
@@ -63,7 +63,7 @@ def task_table(run: GangRecord) -> dict[str, list[float]]:
 def supersteps(run: GangRecord) -> Panel:
     """Duration and slowest task of each superstep."""
     mine = np.eye(len(run.tasks))[run.slowest]
-    views = [PanelView("slowest_tasks", "Slowest task", _heat(run, mine, "time as the slowest task"))]
+    views = [View("slowest_tasks", "Slowest task", _heat(run, mine, "time as the slowest task"))]
     count = len(run.duration)
     if count <= MAX_SUPERSTEPS:
         # The lanes are the durations themselves, so that a block of lanes is a bar.
@@ -90,7 +90,7 @@ def supersteps(run: GangRecord) -> Panel:
                 Fact("second slowest", np.sort(run.durations, axis=1)[:, -2:][:, 0], "duration"),
             ),
         )
-        views.insert(0, PanelView("supersteps", "Durations", bars))
+        views.insert(0, View("supersteps", "Durations", bars))
     note = f"{count:,} supersteps of {run.duration.mean():,.1f} s on average, {run.duration.max():,.1f} s at most."
     note += " A bar is a superstep in the colour of its slowest task." * (count <= MAX_SUPERSTEPS)
     return Panel("Supersteps", note, tuple(views))
@@ -105,7 +105,7 @@ def waiting(run: GangRecord) -> Panel:
         f"Share of the time that each task waits for the slowest one: {part:.1f} % on average, "
         f"{total:,.0f} s of all tasks together."
     )
-    view = PanelView("waiting_at_barrier", "Waiting", _heat(run, share, "time waiting"))
+    view = View("waiting_at_barrier", "Waiting", _heat(run, share, "time waiting"))
     return Panel("Waiting at the barrier", note, (view,))
 
 
@@ -115,14 +115,14 @@ def shares(run: GangRecord) -> Panel | None:
         return None
     plans, views = run.plans, []
     if len(plans) <= MAX_PLANS:
-        views.append(PanelView("shares", "Stacked", _stacked(run, run.shares)))
+        views.append(View("shares", "Stacked", _stacked(run, run.shares)))
     else:
         relative = run.shares / max(float(run.shares.max()), 1.0)
-        views.append(PanelView("shares", "By task", _heat(run, relative, "CPU shares, of the largest")))
+        views.append(View("shares", "By task", _heat(run, relative, "CPU shares, of the largest")))
     lines = _lines(run, plans, run.shares, "CPU shares (millicores)")
     note = f"{len(plans):,} plans, hence {len(plans) - 1:,} checkpoints"
     note += ", which are the dark lines." if len(plans) <= MAX_PLANS else "."
-    return Panel("CPU shares", note, (*views, PanelView("shares_by_task", "One line per task", lines)))
+    return Panel("CPU shares", note, (*views, View("shares_by_task", "One line per task", lines)))
 
 
 def sizes(run: GangRecord) -> Panel | None:
@@ -133,7 +133,7 @@ def sizes(run: GangRecord) -> Panel | None:
     heat = _heat(run, relative, "workload size, of the largest")
     lines = _lines(run, np.arange(len(run.begin)), run.sizes, "Workload size")
     note = f"From {run.sizes.min():,.3g} to {run.sizes.max():,.3g}."
-    views = (PanelView("sizes", "By task", heat), PanelView("sizes_by_task", "One line per task", lines))
+    views = (View("sizes", "By task", heat), View("sizes_by_task", "One line per task", lines))
     return Panel("Workload sizes", note, views)
 
 
@@ -168,7 +168,7 @@ def slowest_by_run(runs: Mapping[str, GangRecord]) -> Panel | None:
         ),
     )
     note = "Runs are numbered in the order of the table; a colour is the slowest task of a superstep."
-    return Panel("Slowest task by run", note, (PanelView("slowest_by_run", "Slowest task", chart),))
+    return Panel("Slowest task by run", note, (View("slowest_by_run", "Slowest task", chart),))
 
 
 def progress(pairs: Mapping[str, Sequence[tuple[GangRecord, GangRecord]]], baseline: str) -> Panel | None:
@@ -200,7 +200,7 @@ def progress(pairs: Mapping[str, Sequence[tuple[GangRecord, GangRecord]]], basel
     chart = Lines(axis, Axis("Difference (s)", low=low - room, high=high + room), tuple(lines))
     note = f"Seconds to the end of each superstep, checkpoints included, less those of {baseline}."
     note += f" The first {_MOST_LINES} of {len(found)} are drawn." * (len(found) > _MOST_LINES)
-    return Panel(f"Time against {baseline}", note, (PanelView("progress", "Difference", chart),))
+    return Panel(f"Time against {baseline}", note, (View("progress", "Difference", chart),))
 
 
 def _time(run: GangRecord) -> Axis:

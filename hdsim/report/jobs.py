@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.report.charts import Axis, Blocks, ChartTable, Fact, Floats, Groups, Panel, PanelView
+from hdsim.report.charts import Axis, Blocks, ChartTable, Fact, Floats, Groups, Panel, View
 from hdsim.report.colors import BLUE, GREEN, ORANGE
 from hdsim.results.metrics import bounded_slowdown
 
@@ -55,7 +55,7 @@ def table(run: Run) -> Panel | None:
         Fact("energy (kJ)", _small(jobs["consumed_energy"] / 1e3), "number"),
     ]
     times = [index for index, column in enumerate(columns) if column.kind in ("time", "duration")]
-    return Panel("Jobs", note, (PanelView("jobs", "Jobs", ChartTable(tuple(columns), tuple(times))),))
+    return Panel("Jobs", note, (View("jobs", "Jobs", ChartTable(tuple(columns), tuple(times))),))
 
 
 def _by(run: Run, column: str, title: str) -> Panel | None:
@@ -79,12 +79,10 @@ def _by(run: Run, column: str, title: str) -> Panel | None:
         Fact("share of the core hours (%)", share[order], "number"),
     )
     views = [
-        PanelView(f"{column}_table", "Table", ChartTable(facts)),
-        PanelView(
-            f"{column}_core_hours", "Core hours", _bars(facts, share[order], "Share of the core hours (%)", GREEN)
-        ),
-        PanelView(f"{column}_waiting", "Waiting", _bars(facts, wait[order] / 3600, "Mean waiting time (h)", ORANGE)),
-        PanelView(f"{column}_slowdown", "Slowdown", _bars(facts, slowdown[order], "Mean bounded slowdown", BLUE)),
+        View(f"{column}_table", "Table", ChartTable(facts)),
+        View(f"{column}_core_hours", "Core hours", _bars(facts, share[order], "Share of the core hours (%)", GREEN)),
+        View(f"{column}_waiting", "Waiting", _bars(facts, wait[order] / 3600, "Mean waiting time (h)", ORANGE)),
+        View(f"{column}_slowdown", "Slowdown", _bars(facts, slowdown[order], "Mean bounded slowdown", BLUE)),
     ]
     note = f"Jobs that ended, in order of core hours; the charts show the first {BARS} of {len(owners):,}."
     return Panel(title, note if len(owners) > BARS else f"{note.partition(';')[0]}.", tuple(views))

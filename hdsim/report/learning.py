@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
-from hdsim.report.charts import Axis, Groups, Heat, Line, Lines, Panel, PanelView
+from hdsim.report.charts import Axis, Groups, Heat, Line, Lines, Panel, View
 from hdsim.report.colors import BLUE, GREEN, ORANGE, PURPLE, RED
 from hdsim.results.metrics import unit
 from hdsim.results.run_directory.formats import numbers, read_csv
@@ -80,7 +80,7 @@ def preferences(run: Run) -> Panel | None:
         label="decisions",
         groups=Groups(lanes, names),
     )
-    views = [PanelView("actions", "All actions", heat)]
+    views = [View("actions", "All actions", heat)]
     # The most frequent actions, as curves.
     often = np.argsort(-share.max(axis=1), kind="stable")[: len(_COLORS)]
     lines = tuple(
@@ -88,7 +88,7 @@ def preferences(run: Run) -> Panel | None:
         for action, color in zip(often.tolist(), _COLORS, strict=False)
     )
     chart = Lines(heat.x, Axis("Decisions (%)", high=100), lines)
-    views.append(PanelView("preferred_actions", "Most preferred", chart))
+    views.append(View("preferred_actions", "Most preferred", chart))
     return Panel("Action preferences", note, tuple(views))
 
 
@@ -116,7 +116,7 @@ def _panel(
         room = 0.05 * float(np.ptp(values)) or 0.05 * abs(float(values[0])) or 1.0
         low, high = float(values.min()) - room, float(values.max()) + room
         axes = Axis("Step", "count", float(steps[0]), float(steps[-1])), Axis(labels[key], "number", low, high)
-        views.append(PanelView(f"training_{key}", labels[key], Lines(*axes, tuple(lines))))
+        views.append(View(f"training_{key}", labels[key], Lines(*axes, tuple(lines))))
     return Panel(title, note, tuple(views), narrow=True)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from hdsim.errors import ConfigError
-from hdsim.report.charts import Axis, Line, Lines, Panel, PanelView, duration
+from hdsim.report.charts import Axis, Line, Lines, Panel, View, duration
 from hdsim.report.colors import BLUE, GREEN, ORANGE
 from hdsim.report.page import page, script, tiles
 from hdsim.report.tables import table
@@ -142,7 +142,7 @@ class LivePage:
         return "", "not found", False
 
     def _page(self) -> str:
-        panels = [Panel(title, "", (PanelView(key, title, chart),)) for key, (title, chart) in self._charts().items()]
+        panels = [Panel(title, "", (View(key, title, chart),)) for key, (title, chart) in self._charts().items()]
         upper = f"<h1><span id='title'>{escape(self._title)}</span> <small id='status'></small></h1>"
         return page("hdsim", {}, upper, f"<div id='tiles'></div><script>{script('live.js')}</script>", panels)
 

@@ -24,7 +24,7 @@ from hdsim.report.charts import (
     Line,
     Lines,
     Panel,
-    PanelView,
+    View,
     duration,
 )
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, ROSE, WAITS
@@ -66,7 +66,7 @@ def pods(run: Run) -> Panel | None:
         low, high = np.nanpercentile(delay, (50, 99))
         note += f", half of them within {duration(low)} of their creation, 99 % within {duration(high)}"
     axis = Axis("Time since the begin of the run", "time", begin, max(end, begin + 1.0))
-    return Panel("Pods", f"{note}.", (PanelView("pods", "Pods", Lines(axis, Axis("Pods", "count"), tuple(lines))),))
+    return Panel("Pods", f"{note}.", (View("pods", "Pods", Lines(axis, Axis("Pods", "count"), tuple(lines))),))
 
 
 def schedule(run: Run, longest: float | None = None) -> Panel:
@@ -81,7 +81,7 @@ def schedule(run: Run, longest: float | None = None) -> Panel:
     nodes = run.platform.n_nodes
     strip = strip_of(run.platform, np.arange(nodes + 1))
     heat = _heat(run, "node", nodes_of(run.platform, np.arange(nodes + 1)), shares, "busy cores")
-    occupancy = PanelView("occupancy", "Busy cores by node", replace(heat, strip=strip))
+    occupancy = View("occupancy", "Busy cores by node", replace(heat, strip=strip))
     if run.segments.amounts is not None:
         return Panel(title, "Share of the CPU of nodes that jobs hold.", (occupancy,))
     if len(run.segments) > MAX_JOBS or (blocks := _job_blocks(run, longest)) is None:
@@ -100,8 +100,8 @@ def schedule(run: Run, longest: float | None = None) -> Panel:
         title,
         note,
         (
-            PanelView("gantt_cores", "Jobs by core", blocks),
-            PanelView("gantt_nodes", "Jobs by node", by_node),
+            View("gantt_cores", "Jobs by core", blocks),
+            View("gantt_nodes", "Jobs by node", by_node),
             occupancy,
         ),
     )
@@ -259,14 +259,14 @@ def outages(run: Run) -> Panel | None:
         f"{run.metrics.get('restarts', np.nan):,.0f} times a job was started again; {work} were lost."
     )
     axis = Axis("Nodes", "count")
-    views: tuple[PanelView, ...] = (
-        PanelView("down_nodes", "Number", Lines(_time(run), axis, (step_line("down", down, GREY, filled=True),))),
+    views: tuple[View, ...] = (
+        View("down_nodes", "Number", Lines(_time(run), axis, (step_line("down", down, GREY, filled=True),))),
     )
     if len(found) <= MAX_SPANS:
         until = np.minimum(found.up, run.end_time)
         nodes = nodes_of(run.platform, np.arange(count + 1))
         spans = _spans(run, "node", nodes, found.node.astype(np.int32), found.down, until, BLACK)
-        views = (PanelView("outages", "Spans", spans), *views)
+        views = (View("outages", "Spans", spans), *views)
     return Panel(title, note, views)
 
 
@@ -281,10 +281,10 @@ def oversubscribed_spans(run: Run) -> Panel | None:
     count = run.platform.n_processors
     lanes, shares = processors_of(run.platform), series.oversubscription(run, BINS, ROWS)
     heat = _heat(run, "processor", lanes, shares, "time oversubscribed")
-    views: tuple[PanelView, ...] = (PanelView("oversubscription_shares", "Share of time", heat),)
+    views: tuple[View, ...] = (View("oversubscription_shares", "Share of time", heat),)
     if len(processor) <= MAX_SPANS:
         spans = _spans(run, "processor", lanes, processor, begins, ends, ROSE)
-        views = (PanelView("oversubscription", "Spans", spans), *views)
+        views = (View("oversubscription", "Spans", spans), *views)
     touched = len(np.unique(processor))
     note = (
         f"Jobs on a processor ask together for more than its bandwidth, and slow each other down if contention is "
@@ -435,4 +435,4 @@ def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[
         note += (
             f" The line is a moving mean over {duration(WINDOW * span)}, the band spans the values of {duration(span)}."
         )
-    return Panel(title, note, (PanelView(key, title, Lines(_time(run), y, lines)),))
+    return Panel(title, note, (View(key, title, Lines(_time(run), y, lines)),))

@@ -147,6 +147,7 @@ def test_ray_completes_96_runs_although_a_node_is_lost(
     ],
 )
 @pytest.mark.requires("ray")
+@pytest.mark.xdist_group("ray")
 def test_what_cannot_be_done_is_refused_by_name(
     overrides: tuple[str, ...], message: str, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -40,7 +40,8 @@ def run_example(name, *options, root, cwd):
         cwd=cwd,
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        # Ray starts a cluster of its own, rather than to look for that of another test.
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local"},
     )
 
 
@@ -56,6 +57,7 @@ def test_cleanrl_ppo(tmp_path, root):
 
 
 @pytest.mark.requires("rllib")
+@pytest.mark.xdist_group("ray")
 @pytest.mark.ci
 def test_rllib_ppo(tmp_path, root):
     done = run_example("rllib_ppo.py", "--iterations", "1", root=root, cwd=tmp_path)

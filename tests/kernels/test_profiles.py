@@ -323,7 +323,7 @@ def test_cores_are_reserved_at_the_earliest_start_that_delays_no_job(
     cores.plan(profile, releases, NOW, float(idle))
     starts = np.empty(len(queued))
     size, time = (np.array(each, float) for each in zip(*queued, strict=True))
-    cores.reserve_all(profile, size, time, starts)
+    assert cores.reserve_all(profile, size, time, math.inf, len(queued), starts) == len(queued)
 
     def busy(time: float) -> int:
         return sum(size for begin, end, size in held if begin <= time < end)

@@ -203,7 +203,8 @@ def test_a_cluster_without_nodes_is_one_error(nodes: Nodes, tmp_path: Path, monk
 @pytest.mark.nightly
 def test_a_cluster_of_its_own_is_quiet_and_ends_with_the_training(tmp_path: Path, alone: dict[str, bytes]) -> None:
     # A process of its own: it starts the cluster of this machine.
-    command = [sys.executable, "-m", "hdsim", "train", *PPO, "train.rollouts=ray", "train.workers=2", "hydra.run.dir=a"]
+    begin = [sys.executable, "-m", "hdsim", "train", "-q"]
+    command = [*begin, *PPO, "train.rollouts=ray", "train.workers=2", "hydra.run.dir=a"]
     told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
     assert told.stderr == ""
@@ -213,7 +214,7 @@ def test_a_cluster_of_its_own_is_quiet_and_ends_with_the_training(tmp_path: Path
     assert config["train"]["workers"] == 2
     # Another number of workers is the same training.
     elsewhere = ["resume=true", "hydra.run.dir=a", "train.rollouts=local", "train.workers=1"]
-    again = subprocess.run([*command[:4], *elsewhere], cwd=tmp_path, capture_output=True, text=True)
+    again = subprocess.run([*begin, *elsewhere], cwd=tmp_path, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert left(tmp_path / "a") == alone
 

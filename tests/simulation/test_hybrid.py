@@ -73,11 +73,22 @@ def test_a_reservation_for_each_job_on_nodes_with_memory_is_conservative(fails: 
     assert tables[4] not in (tables["conservative"], tables["easy"])
 
 
+@pytest.mark.parametrize("target", [HYBRID, "hybrid"])
 @pytest.mark.parametrize("depth", [0, -1, 2.5, "two"])
-def test_a_depth_that_is_none_is_refused(depth: Any) -> None:
+def test_a_depth_that_is_none_is_refused(depth: Any, target: str) -> None:
     platform, workload = hdsim.Platform.homogeneous(nodes=1, cores_per_node=8), jobs(0, 3, 8)
     with pytest.raises(ConfigError, match=r"agent\.backfill\.depth: expected a whole number >= 1, got "):
-        hdsim.simulate(platform, workload, {"job_policy": "fcfs", "backfill": with_depth(depth)})
+        hdsim.simulate(platform, workload, {"job_policy": "fcfs", "backfill": {"_target_": target, "depth": depth}})
+
+
+def test_a_depth_as_a_setting_is_that_of_the_number() -> None:
+    platform, workload = hdsim.Platform.homogeneous(nodes=8, cores_per_node=4), jobs(5, 600, 24)
+    rules = (4, {"_target_": "hybrid", "depth": 4}, with_depth(4), "conservative")
+    number, named, whole, every = (
+        hdsim.simulate(platform, workload, {"job_policy": "fcfs", "backfill": rule}).starting_time.tolist()
+        for rule in rules
+    )
+    assert number == named == whole != every
 
 
 @pytest.mark.parametrize("depth", [2, 16])

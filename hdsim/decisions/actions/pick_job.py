@@ -64,7 +64,7 @@ class PickJob(Action):
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
         """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
-        self._backfill = find_backfill(self.backfilling)[1](cluster)
+        self._backfill = find_backfill(self.backfilling)[2](cluster)
         self._committed: int | None = None
         self._left = False
         self._mask: Mask | None = None

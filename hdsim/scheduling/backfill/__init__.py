@@ -19,6 +19,7 @@ from hdsim.errors import ConfigError
 from hdsim.kernels.rules import name_and_depth
 from hdsim.scheduling.backfill.base import Backfill
 from hdsim.util.plugins import NamedType
+from hdsim.util.rules import integers_from, require
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -41,8 +42,8 @@ BACKFILL = NamedType(
 )
 
 
-def find_backfill(spec: str | int | Mapping[str, Any]) -> tuple[str, Callable[[Cluster], Backfill | None]]:
-    """Returns the name of an algorithm and what makes it for a cluster, None for ``none``.
+def find_backfill(spec: str | int | Mapping[str, Any]) -> tuple[str, int, Callable[[Cluster], Backfill | None]]:
+    """Returns the name of an algorithm, the depth of its plan, and what makes it for a cluster, None for ``none``.
 
     Args:
         spec: A name, file or class of `BACKFILL`, a number of reservations (see :func:`name_and_depth`), or a mapping
@@ -57,7 +58,8 @@ def find_backfill(spec: str | int | Mapping[str, Any]) -> tuple[str, Callable[[C
     name, depth = name_and_depth(path or target or spec)
     found = BACKFILL.find(name)
     if name == "hybrid":
-        settings.setdefault("depth", depth)
+        depth = settings.setdefault("depth", depth)
+        require(BACKFILL.key, {"depth": integers_from(1)}, settings)
     if name not in BACKFILL.bundled:
         _tell(name)
 
@@ -67,7 +69,7 @@ def find_backfill(spec: str | int | Mapping[str, Any]) -> tuple[str, Callable[[C
         made: Backfill = BACKFILL.construct(found, name, cluster, **settings)
         return None if name == "none" else made
 
-    return name, make
+    return name, depth, make
 
 
 @cache

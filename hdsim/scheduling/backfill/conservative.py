@@ -64,8 +64,10 @@ class Conservative(Backfill):
             self._plan.begin(cluster, self._ends)
             self._reserved.clear()
             self._valid = True
-        known = sum(start < math.inf for start in self._reserved.values())
-        for job, placement in self._plan.reserve(cluster, jobs, self._reserved, self._depth - known):
+        left = self._depth
+        if not unlimited:
+            left -= sum(start < math.inf for start in self._reserved.values())
+        for job, placement in self._plan.reserve(cluster, jobs, self._reserved, left):
             self._start(cluster, queue, order, job, placement)
         if not unlimited:
             others = [job for job in order.jobs if job not in self._reserved]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hdsim.kernels.node_profiles import (
+    NodeProfile,
     forward_nodes,
     hold,
     make_node_profile,
@@ -19,7 +20,17 @@ from hdsim.kernels.node_profiles import (
     with_entries,
     with_steps,
 )
-from hdsim.kernels.profiles import Chunk, chunk_of, forward, later, make_profile, plan, reserve_all, with_space
+from hdsim.kernels.profiles import (
+    Chunk,
+    JobRequests,
+    chunk_of,
+    forward,
+    later,
+    make_profile,
+    plan,
+    reserve_all,
+    with_space,
+)
 from hdsim.kernels.rules import UNLIMITED
 from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
 
@@ -129,9 +140,7 @@ class NodePlan:
         if depth < UNLIMITED:
             yield from self._reserve_first(cluster, jobs, reserved, depth)
             return
-        requests = self._arrays.requests(cluster)
-        profile = with_steps(self._profile, int(self._profile.length[0]) + len(jobs))
-        profile = profile._replace(allowed=cluster.cores.free_nodes().arrays()[1])
+        requests, profile = self._prepared(cluster, len(jobs))
         queued, starts, place = np.array(jobs, np.int64), np.zeros(len(jobs)), 0
         while True:
             self._profile = profile = with_entries(profile, 0)
@@ -152,10 +161,10 @@ class NodePlan:
 
     def start(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, Any]]:
         """See :meth:`Plan.start`."""
-        requests = self._arrays.requests(cluster)
+        requests, _ = self._prepared(cluster, len(jobs))
         for job in jobs:
             if cluster.fits(job):
-                self._make_space()
+                self._profile = with_entries(self._profile, 0)
                 placement = self._start_now(cluster, job, chunk_of(requests, job))
                 if placement is not None:
                     yield job, placement
@@ -164,11 +173,11 @@ class NodePlan:
         self, cluster: Cluster, jobs: list[int], reserved: dict[int, float], depth: int
     ) -> Iterator[tuple[int, Any]]:
         """Reserves a start for each job up to a number of later ones."""
-        requests = self._arrays.requests(cluster)
+        requests, _ = self._prepared(cluster, len(jobs))
         for job in jobs:
             if not depth:
                 return
-            self._make_space()
+            self._profile = with_entries(self._profile, 0)
             placement = self._start_now(cluster, job, chunk_of(requests, job))
             if placement is None:
                 reserved[job] = reserve_nodes(self._profile, requests, job, 1)
@@ -177,9 +186,11 @@ class NodePlan:
                 reserved[job] = cluster.now
                 yield job, placement
 
-    def _make_space(self) -> None:
-        """Makes space for one more reservation."""
-        self._profile = with_entries(with_steps(self._profile, int(self._profile.length[0]) + 1), 0)
+    def _prepared(self, cluster: Cluster, jobs: int) -> tuple[JobRequests, NodeProfile]:
+        """Returns the requests, and the profile with the nodes in service now and steps for that number of reservations."""
+        profile = with_steps(self._profile, int(self._profile.length[0]) + jobs)
+        self._profile = profile._replace(allowed=cluster.cores.free_nodes().arrays()[1])
+        return self._arrays.requests(cluster), self._profile
 
     def _start_now(self, cluster: Cluster, job: int, chunk: Chunk) -> Any:
         """Reserves a start now and returns its placement, None if the job does not fit beside the reservations."""
