@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 _NODE = {"object_store_memory": 80_000_000}
+#: On a machine under load a node that answers late is alive; one whose connection is refused is not.
+_PATIENCE = {"health_check_timeout_ms": 120_000, "agent_register_timeout_ms": 300_000}
 
 
 class Nodes:
@@ -22,7 +24,7 @@ class Nodes:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "include_dashboard": False, **_NODE}
+        head = {"num_cpus": 0, "include_dashboard": False, "_system_config": _PATIENCE, **_NODE}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes = [self._cluster.add_node(wait=False, num_cpus=1, **_NODE) for _ in range(count)]
         self._cluster.wait_for_nodes()

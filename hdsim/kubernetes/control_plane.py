@@ -53,7 +53,9 @@ _PORTS = (
     "kwokControllerPort",
 )
 _HIGHEST_PORT, _LOWEST_PORT = 32766, 10000
-#: Seconds after which a restart looks for components that have ended since.
+#: In the log of a component whose port another program has taken since it was found free.
+_PORT_IS_TAKEN = "address already in use"
+#: Seconds after which a start looks for components that have ended since.
 _PATIENCE = 30.0
 #: The processors of this machine are for schedulers: etcd waits for no disk, the API server collects less garbage.
 _PATCHES = [
@@ -257,17 +259,17 @@ class ControlPlane:
 
     def _start(self, default_scheduler: bool, download: bool, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        if not self._started.exists():
-            options = _options(default_scheduler, download) | dict(zip(_PORTS, self._unused_ports(), strict=False))
-            self.folder.mkdir(parents=True, mode=0o700)
-            kind = {
-                "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
-                "kind": "KwokctlConfiguration",
-                "options": options,
-                "componentsPatches": _PATCHES,
-            }
-            self._config.write_text(f"{yaml.safe_dump(kind)}---\n{_STAGES.read_text()}")
-        self._create(deadline)
+        if self._started.exists():
+            self._create(deadline)
+        while not self._started.exists():
+            self._configure(_options(default_scheduler, download))
+            try:
+                self._create(deadline)
+                break
+            except BackendError as error:
+                if _PORT_IS_TAKEN not in str(error) or time.monotonic() > deadline:
+                    raise
+                self.remove()
         # Pods are refused until the controller manager has made the account that they run as.
         while True:
             try:
@@ -283,8 +285,18 @@ class ControlPlane:
         if ended:
             raise BackendError(self._failure(f"{', '.join(c.name for c in ended)} ended"))
 
+    def _configure(self, options: dict[str, Any]) -> None:
+        self.folder.mkdir(parents=True, mode=0o700)
+        kind = {
+            "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+            "kind": "KwokctlConfiguration",
+            "options": options | dict(zip(_PORTS, self._unused_ports(), strict=False)),
+            "componentsPatches": _PATCHES,
+        }
+        self._config.write_text(f"{yaml.safe_dump(kind)}---\n{_STAGES.read_text()}")
+
     def _create(self, deadline: float) -> None:
-        """Starts the components that do not run, at a restart also those that end before all are ready.
+        """Starts the components that do not run, also those that end before all are ready.
 
         The controller manager ends when it has found no API server for ten seconds.
         """
@@ -294,9 +306,7 @@ class ControlPlane:
                     # kwokctl takes a process that has got the same id since for the component.
                     (self.folder / "pids" / f"{component.name}.pid").unlink(missing_ok=True)
             begin = time.monotonic()
-            wait = max(deadline - begin, 1.0)
-            if self._started.exists():
-                wait = min(wait, _PATIENCE)
+            wait = min(max(deadline - begin, 1.0), _PATIENCE)
             try:
                 self._kwokctl(
                     "create",
@@ -308,9 +318,10 @@ class ControlPlane:
                     timeout=wait + 5,
                 )
                 return
-            except BackendError:
+            except BackendError as error:
                 now = time.monotonic()
-                if now >= deadline or now - begin < 0.9 * wait:  # an error that comes at once is another
+                # An error that comes at once is another.
+                if _PORT_IS_TAKEN in str(error) or now >= deadline or now - begin < 0.9 * wait:
                     raise
 
     def _unused_ports(self) -> Iterator[int]:

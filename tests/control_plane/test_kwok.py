@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -148,6 +149,29 @@ def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     assert not processes(workdir)
     assert not list((workdir / "clusters").iterdir())
     assert kwok("status") == f"no cluster in {workdir}\n"
+
+
+@kube
+@pytest.mark.ci
+def test_a_port_that_is_taken_before_etcd_binds_it_is_changed(
+    workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unused_ports = ControlPlane._unused_ports
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        found_free = [taken]
+
+        def ports(plane: ControlPlane) -> Iterator[int]:
+            while found_free:
+                yield found_free.pop()
+            yield from unused_ports(plane)
+
+        monkeypatch.setattr(ControlPlane, "_unused_ports", ports)
+        plane = ControlPlane("a", workdir)
+        assert plane.up(tmp_path / "kubeconfig")
+    assert not found_free
+    assert all(part.pid and taken not in part.ports for part in plane.components())
+    assert Api(plane.kubeconfig).request("GET", "/readyz")[0] == 200
 
 
 @kube

@@ -187,7 +187,7 @@ class NodePlan:
                 yield job, placement
 
     def _prepared(self, cluster: Cluster, jobs: int) -> tuple[JobRequests, NodeProfile]:
-        """Returns the requests, and the profile with the nodes in service now and steps for that number of reservations."""
+        """Returns the requests, and the profile with the nodes in service now and steps for these reservations."""
         profile = with_steps(self._profile, int(self._profile.length[0]) + jobs)
         self._profile = profile._replace(allowed=cluster.cores.free_nodes().arrays()[1])
         return self._arrays.requests(cluster), self._profile
