@@ -158,9 +158,15 @@ def _store(e: int, grid: Grid) -> nodes.State:
 @part_of_kernel
 def _sharing(e: int, grid: Grid) -> speeds.State:
     return (
-        grid.core_ints[e], grid.core_floats[e], grid.sharing[2], grid.processor_floats[e],
-        grid.job_ints[e], grid.job_floats[e], grid.work_ints[e], grid.work_floats[e],
-    )  # fmt: skip
+        grid.core_ints[e],
+        grid.core_floats[e],
+        grid.sharing[2],
+        grid.processor_floats[e],
+        grid.job_ints[e],
+        grid.job_floats[e],
+        grid.work_ints[e],
+        grid.work_floats[e],
+    )
 
 
 @part_of_kernel
@@ -299,9 +305,15 @@ def end_pass(e: int, machine: Machine, grid: Grid) -> None:
         return
     if grid.shown == NORMAL:
         progress.update_rates(
-            grid.seen_cores[e], grid.seen_jobs[e], grid.new[e, : present.new], grid.unused[0], grid.sharing[2],
-            grid.seen_processors[e], _nodes(e, grid).free_bandwidth, now,
-        )  # fmt: skip
+            grid.seen_cores[e],
+            grid.seen_jobs[e],
+            grid.new[e, : present.new],
+            grid.unused[0],
+            grid.sharing[2],
+            grid.seen_processors[e],
+            _nodes(e, grid).free_bandwidth,
+            now,
+        )
     present.new, present.ended = 0, False
     if grid.model:
         sharing = _sharing(e, grid)
@@ -361,6 +373,13 @@ def show(e: int, now: float, grid: Grid, seen: Numbers) -> None:
         _count_busy(e, grid)
         numbers = seen[count : count + 3 * len(grid.speed)]
         progress.write_cores(
-            grid.seen_cores[e], grid.seen_jobs[e], grid.sharing[2], grid.seen_processors[e],
-            _nodes(e, grid).free_bandwidth, grid.busy[e], grid.states, now, numbers,
-        )  # fmt: skip
+            grid.seen_cores[e],
+            grid.seen_jobs[e],
+            grid.sharing[2],
+            grid.seen_processors[e],
+            _nodes(e, grid).free_bandwidth,
+            grid.busy[e],
+            grid.states,
+            now,
+            numbers,
+        )

@@ -141,9 +141,14 @@ def make_space(jobs: Scenario, situation: Situation) -> Space:
         Releases(np.empty(expected), np.empty(expected, np.int64), np.empty(expected), np.zeros(1, np.int64)),
     )
     queue = ShortQueue(
-        line, np.empty(2 * n, np.int64), np.empty(2 * n), np.empty(n, np.int64), jobs.key, np.empty(0, np.int64),
+        line,
+        np.empty(2 * n, np.int64),
+        np.empty(2 * n),
+        np.empty(n, np.int64),
+        jobs.key,
+        np.empty(0, np.int64),
         np.empty((0, 0)),
-    )  # fmt: skip
+    )
     return Space(machine, queue)
 
 
@@ -164,9 +169,19 @@ def make_scenario(decision: Decision, arrivals: int) -> Scenario:
         add_release(releases, start[i] + requested[i], i, float(size[i]))
     order = running + np.argsort(key[running:known], kind="mergesort")
     return Scenario(
-        running, known - running, submission, runtime, requested, size, key, order, np.arange(running), releases,
-        start, finish,
-    )  # fmt: skip
+        running,
+        known - running,
+        submission,
+        runtime,
+        requested,
+        size,
+        key,
+        order,
+        np.arange(running),
+        releases,
+        start,
+        finish,
+    )
 
 
 @lean_kernel

@@ -113,10 +113,17 @@ def make_replay(
     ends_in_delay = workload.ends_in_delay.copy() if kill_at_walltime else np.zeros(0, bool)
     if not rules.static:
         return learned.make_replay(
-            learned.columns_of(workload), workload.runtime.copy(), learned.read_networks(str(rules.order.network)),
-            cores, infeasible, walltime=walltime, ends_in_delay=ends_in_delay, batch_events=batch_events,
-            backfill=backfill, commit=rules.commit_head,
-        )  # fmt: skip
+            learned.columns_of(workload),
+            workload.runtime.copy(),
+            learned.read_networks(str(rules.order.network)),
+            cores,
+            infeasible,
+            walltime=walltime,
+            ends_in_delay=ends_in_delay,
+            batch_events=batch_events,
+            backfill=backfill,
+            commit=rules.commit_head,
+        )
     workload = rules.known(workload)
     rank, candidate = ranking(workload, rules.order)
     place = rank
@@ -133,9 +140,15 @@ def make_replay(
         size=workload.requested_cores.copy(),
     )
     made = make_machine(
-        columns, infeasible, backfill=backfill, commit=rules.commit_head, batch=batch_events, cores=cores,
-        releases=backfill not in (Backfilling.NONE, Backfilling.GREEDY), depth=rules.depth,
-    )  # fmt: skip
+        columns,
+        infeasible,
+        backfill=backfill,
+        commit=rules.commit_head,
+        batch=batch_events,
+        cores=cores,
+        releases=backfill not in (Backfilling.NONE, Backfilling.GREEDY),
+        depth=rules.depth,
+    )
     waiting = make_heap(jobs if backfill in HEAD_ALONE else 0)
     tree, plan = make_queue_tree(0 if on_nodes or backfill == Backfilling.NONE else jobs), None
     if backfill in PLANNED and not on_nodes:
@@ -232,9 +245,15 @@ class CompiledReplay(ABC):
         """Returns what the replay leaves; `others` are further attributes of the result."""
         begin, finish, _ = self._columns()
         return Result.once(
-            self._platform, self._workload, begin, finish, self._final_states(), *self._held(),
-            interrupted_at=self.now if interrupted else None, **others,
-        )  # fmt: skip
+            self._platform,
+            self._workload,
+            begin,
+            finish,
+            self._final_states(),
+            *self._held(),
+            interrupted_at=self.now if interrupted else None,
+            **others,
+        )
 
     def fill(self, cluster: Cluster) -> None:
         """Gives a cluster that nothing has happened to the state at the end."""

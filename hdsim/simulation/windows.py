@@ -78,9 +78,11 @@ class Window:
         waiting = (release[before] <= self.begin) & (start > self.begin)
         running = (start <= self.begin) & (finish > self.begin)
         release[before] = np.where(running, start, np.where(waiting, self.begin, release[before]))
-        matters = np.flatnonzero(np.concatenate([
-            running | waiting | (release[before] > self.begin), np.ones(len(workload) - self.warmup, bool)
-        ]))  # fmt: skip
+        matters = np.flatnonzero(
+            np.concatenate(
+                [running | waiting | (release[before] > self.begin), np.ones(len(workload) - self.warmup, bool)]
+            )
+        )
         return matters[np.argsort(release[matters], kind="stable")], release
 
     @cached_property

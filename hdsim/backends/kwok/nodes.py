@@ -114,9 +114,11 @@ class MirroredNodes:
 
     def count(self, old: PodView | None, new: PodView | None) -> None:
         """Takes note of what all pods of a node request."""
-        if old is not None and new is not None and (old.holds, old.node, old.requests) == (
-            new.holds, new.node, new.requests
-        ):  # fmt: skip
+        if (
+            old is not None
+            and new is not None
+            and (old.holds, old.node, old.requests) == (new.holds, new.node, new.requests)
+        ):
             return
         for pod, sign in ((old, -1), (new, 1)):
             node = None if pod is None or not pod.holds else self.number.get(pod.node)

@@ -72,8 +72,10 @@ def _default_counts(
         fewer.append(f"{test} in place of {TEST} test windows")
     log.warning(
         "%s, as the trace has %d windows of %d jobs (train.window_jobs); scores of few windows vary",
-        " and ".join(fewer), trace_jobs // jobs, jobs,
-    )  # fmt: skip
+        " and ".join(fewer),
+        trace_jobs // jobs,
+        jobs,
+    )
     return validation, test
 
 

@@ -43,8 +43,10 @@ class Contender:
 
     def scores(self, windows: WindowSet, metric: str, *, batch_events: bool) -> Floats:
         """(S, W) scores of S seeds."""
-        found = [[window.score(agent, metric, batch_events=batch_events) for window in windows.windows]
-                 for agent in self.agents]  # fmt: skip
+        found = [
+            [window.score(agent, metric, batch_events=batch_events) for window in windows.windows]
+            for agent in self.agents
+        ]
         return np.array(found)
 
 
