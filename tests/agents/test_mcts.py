@@ -64,6 +64,7 @@ class Both(Mcts):
     rule=st.sampled_from([("none", True), ("none", False), ("easy", True), ("easy", False), ("rlscheduler", True)]),
     batch=st.booleans(),
 )
+@pytest.mark.ci
 def test_compiled_searches_are_those_on_forks(seed: int, rule: tuple[str, bool], batch: bool) -> None:
     agent = Both(arrivals=6, backfill=rule[0], commit_head=rule[1], candidates=["saf", "f1", "fcfs", "ljf"])
     result = hdsim.simulate(SIXTEEN, jobs(seed, 24, 700), agent, batch_events=batch, seed=seed, check=True)

@@ -93,6 +93,7 @@ NETWORK: dict[str, Any] = {"seed": 5, "objective": "mean_bounded_slowdown", "run
     base=st.sampled_from(["saf", "f1", "fcfs"]),
     trace=st.sampled_from([jobs, alike]),
 )
+@pytest.mark.ci
 def test_compiled_play_outs_are_those_of_forks(
     seed: int, rule: tuple[str, bool], batch: bool, trace: Any, **options: Any
 ) -> None:

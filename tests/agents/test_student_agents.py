@@ -115,6 +115,7 @@ def test_timers_that_start_nothing_end(caplog: pytest.LogCaptureFixture) -> None
     assert "none was started at 10000 instants on an idle platform" in caplog.text
 
 
+@pytest.mark.ci
 def test_a_pass_that_does_not_return_is_named_and_the_first_interruption_ends_it(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(
         "import hdsim\nfrom hdsim.simulation import watch\nwatch.NAMED = 1.0\n"

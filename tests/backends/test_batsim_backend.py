@@ -582,6 +582,7 @@ def batsim_program(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
+@pytest.mark.ci
 def test_three_thousand_jobs(tmp_path: Path, batsim_program: Callable[..., Path]) -> None:
     machine = hdsim.Platform.homogeneous(nodes=64, cores_per_node=4, gflops_per_core=10.0)
     workload = lublin.generate(3_000, seed=5, cores=machine.n_cores)
@@ -625,6 +626,7 @@ def test_energy_and_metadata(tmp_path: Path, platform: hdsim.Platform, batsim_pr
         (False, "none", False),
     ],
 )
+@pytest.mark.ci
 def test_batsim_counts_energy_where_it_is_asked_to(
     tmp_path: Path,
     platform: hdsim.Platform,
@@ -721,6 +723,7 @@ def finished_jobs(directory: Path) -> int:
     return len((directory / "jobs.csv").read_text().splitlines()) - 1
 
 
+@pytest.mark.ci
 def test_batsim_is_killed(running: Callable[..., tuple[subprocess.Popen[str], int, Path]]) -> None:
     process, batsim, directory = running()
     os.kill(batsim, signal.SIGKILL)
@@ -735,6 +738,7 @@ def test_batsim_is_killed(running: Callable[..., tuple[subprocess.Popen[str], in
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.ci
 def test_batsim_never_outlives_hdsim(
     running: Callable[..., tuple[subprocess.Popen[str], int, Path]], number: signal.Signals
 ) -> None:
@@ -857,6 +861,7 @@ def test_hdsim_is_killed_and_the_batsim_at_its_socket_notices(
     assert len((directory.parent / "theirs_jobs.csv").read_text().splitlines()) > 5
 
 
+@pytest.mark.ci
 def test_batsim_that_waits_at_a_socket(
     tmp_path: Path, platform: hdsim.Platform, batsim_program: Callable[..., Path]
 ) -> None:

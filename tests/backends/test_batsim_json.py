@@ -325,6 +325,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(documents())
+@pytest.mark.ci
 def test_json_to_workload_to_json(content: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = save(Path(folder), content)

@@ -66,6 +66,7 @@ def rounded(value: Any) -> Any:
 
 
 @given(JSON)
+@pytest.mark.ci
 def test_values_are_json_with_six_decimals(value: Any) -> None:
     assert json.loads(encode(value)) == rounded(value)
 
@@ -178,6 +179,7 @@ def test_malformed_messages_give_one_clear_error(text: str | bytes, complaint: s
 
 
 @given(st.text() | st.binary() | JSON.map(json.dumps))
+@pytest.mark.ci
 def test_nothing_but_a_clear_error_comes_of_garbage(text: str | bytes) -> None:
     with pytest.raises(BackendError, match="the scheduler: "):
         parse_message(text, FROM_SCHEDULER, sender="the scheduler")

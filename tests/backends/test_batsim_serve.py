@@ -1423,6 +1423,7 @@ def test_a_killed_scheduler_is_noticed_and_finished_jobs_are_kept(tmp_path: Path
         (b"JOB_SUBMITTED", "the scheduler has hung up after 1 messages; the last message to it"),
     ],
 )
+@pytest.mark.ci
 def test_a_scheduler_that_ends_without_a_reply(tmp_path: Path, before: bytes, complaint: str) -> None:
     """It may when it has been told of the end."""
     write_batsim(lublin.generate(10, 1, 4), tmp_path / "jobs.json", None)
@@ -1498,6 +1499,7 @@ def test_a_started_scheduler(tmp_path: Path) -> None:
         ("_ENDS", "socket.close(); time.sleep(99)", "the scheduler has not ended 3 seconds after the end", 10),
     ],
 )
+@pytest.mark.ci
 def test_a_started_scheduler_that_ends_badly(tmp_path: Path, text: str, odd: str, complaint: str, jobs: int) -> None:
     done = serve_started(tmp_path, "--timeout", 3 if "sleep" in odd else 60, text=text, odd=odd)
     assert done.returncode == 1, done.stderr

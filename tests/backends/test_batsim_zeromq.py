@@ -149,6 +149,7 @@ def test_heartbeats_are_answered(context: zmq.Context[Any]) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["curve", "plain"])
+@pytest.mark.ci
 def test_a_scheduler_that_requires_authentication(context: zmq.Context[Any], mechanism: str) -> None:
     with context.socket(zmq.REP) as scheduler:
         if mechanism == "curve":
@@ -332,6 +333,7 @@ def test_the_endpoint_that_a_batsim_connects_to() -> None:
         assert reply.peer_endpoint.startswith("tcp://localhost:")
 
 
+@pytest.mark.ci
 def test_pyzmq_is_optional() -> None:
     """Without it the two commands say what to install, and all others work."""
     hide = "import sys; sys.modules['zmq'] = None; from hdsim.cli import main; sys.argv[0] = 'hdsim'; main()"

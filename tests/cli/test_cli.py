@@ -201,6 +201,7 @@ def test_a_sweep_goes_on_after_a_failure_and_lists_it(hdsim: Run, tmp_path: Path
     assert done.stderr.count("lost the plot") == 2
 
 
+@pytest.mark.ci
 def test_a_resumed_sweep_skips_what_is_finished(hdsim: Run, tmp_path: Path) -> None:
     sweep = ("run", "-m", *SMALL, "agent=fcfs,sjf", "hydra.sweep.dir=sweep")
     assert hdsim(*sweep).returncode == 0
@@ -217,6 +218,7 @@ def test_a_resumed_sweep_skips_what_is_finished(hdsim: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.ci
 def test_an_interrupted_run_keeps_the_jobs_finished_so_far(root: Path, tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "slow.py").write_text(SLOW_AGENT)
     process = subprocess.Popen(

@@ -18,6 +18,7 @@ def bsp(warm: Warm, folder: Path, *arguments: str) -> subprocess.CompletedProces
     return subprocess.run([*warm.command("hdsim"), "bsp", *arguments], cwd=folder, capture_output=True, text=True)
 
 
+@pytest.mark.ci
 def test_a_run_directory_is_complete_and_repeats_itself(warm: Warm, tmp_path: Path) -> None:
     for name in ("one", "two"):
         done = bsp(warm, tmp_path, "run", "controller.horizon=4", "supersteps=30", f"hydra.run.dir={name}")
@@ -40,6 +41,7 @@ def test_a_run_directory_is_complete_and_repeats_itself(warm: Warm, tmp_path: Pa
     assert manifest["status"] == "finished" and manifest["config"]["controller"]["horizon"] == 4
 
 
+@pytest.mark.ci
 def test_a_sweep_skips_what_is_finished_unless_a_series_has_changed(warm: Warm, tmp_path: Path) -> None:
     for kind in ("actual", "forecasts"):
         (tmp_path / kind).mkdir()
@@ -100,6 +102,7 @@ def test_a_mistake_is_one_message(warm: Warm, tmp_path: Path, arguments: list[st
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.ci
 def test_a_plan_has_a_lower_bound(warm: Warm, tmp_path: Path) -> None:
     done = bsp(warm, tmp_path, "plan", "supersteps=15", "hydra.run.dir=plan")
     assert done.returncode == 0, done.stderr
@@ -111,6 +114,7 @@ def test_a_plan_has_a_lower_bound(warm: Warm, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "best" / "metrics.json").read_text())["total"] >= metrics["lower_bound"]
 
 
+@pytest.mark.ci
 def test_runs_are_compared_by_controller_with_parts_as_replications(warm: Warm, tmp_path: Path) -> None:
     sweep = bsp(
         warm,

@@ -22,6 +22,7 @@ Hdsim = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.requires("stress-ng")
+@pytest.mark.ci
 def test_a_killed_measurement_goes_on_and_measures_no_point_twice(tmp_path: Path, hdsim: Hdsim) -> None:
     points = tmp_path / "run" / "points.csv"
     command = [sys.executable, "-m", "hdsim", "bsp", "profile", *GRID]
@@ -91,6 +92,7 @@ def test_a_mistake_is_one_message(hdsim: Hdsim, arguments: list[str], message: s
 
 
 @pytest.mark.requires("stress-ng")
+@pytest.mark.ci
 def test_a_workload_that_is_not_executed_has_no_duration(hdsim: Hdsim, tmp_path: Path) -> None:
     """stress-ng itself reports success, after a timeout of its own and for stressors that a machine cannot run."""
     slow = hdsim("bsp", "profile", *GRID, "stressors.scale=1000", "timeout=0.2")
@@ -101,6 +103,7 @@ def test_a_workload_that_is_not_executed_has_no_duration(hdsim: Hdsim, tmp_path:
     assert "expected 1 operations of stress-ng --apparmor, got 0, status 0" in skipped.stderr
 
 
+@pytest.mark.ci
 def test_without_stress_ng_the_error_says_what_to_install(hdsim: Hdsim, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hdsim", "bsp", "profile"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": str(tmp_path)}

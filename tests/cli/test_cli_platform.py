@@ -35,6 +35,7 @@ def test_show_of_an_unlimited_platform(hdsim):
     assert "memory     unlimited" in hdsim("platform", "show", "homogeneous_256").stdout
 
 
+@pytest.mark.ci
 def test_validate_accepts_what_is_shipped(hdsim, root):
     for path in (root / "platforms").glob("*.json"):
         done = hdsim("platform", "validate", path)

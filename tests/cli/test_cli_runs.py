@@ -65,6 +65,7 @@ def slow_run(tmp_path: Path, root: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
+@pytest.mark.ci
 def test_a_second_run_in_a_directory_in_use_is_refused(
     slow_run: subprocess.Popen, hdsim: Hdsim, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_second_run_in_a_directory_in_use_is_refused(
     assert manifest(tmp_path / "run1")["status"] == "finished"
 
 
+@pytest.mark.ci
 def test_a_sweep_leaves_a_run_in_use_alone(slow_run: subprocess.Popen, hdsim: Hdsim, tmp_path: Path) -> None:
     sweep = hdsim("run", "-m", *SMALL, "agent=easy,fcfs", "hydra.sweep.dir=.", "hydra.sweep.subdir=run${hydra:job.num}")
     assert sweep.returncode == 2
@@ -89,6 +91,7 @@ def test_a_sweep_leaves_a_run_in_use_alone(slow_run: subprocess.Popen, hdsim: Hd
     assert manifest(tmp_path / "run1")["status"] == "running"
 
 
+@pytest.mark.ci
 def test_a_killed_run_is_told_and_run_again(slow_run: subprocess.Popen, hdsim: Hdsim, tmp_path: Path) -> None:
     for name, agent in (("a", "fcfs"), ("b", "easy")):
         assert hdsim("run", *SMALL, f"hydra.run.dir={name}", f"agent={agent}").returncode == 0
@@ -108,6 +111,7 @@ def test_a_killed_run_is_told_and_run_again(slow_run: subprocess.Popen, hdsim: H
     assert hdsim("report", "run1").returncode == 0
 
 
+@pytest.mark.ci
 def test_a_changed_input_makes_a_run_of_a_sweep_run_again(hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "helper.py").write_text("POLICY = 'first'\n")
@@ -129,6 +133,7 @@ def test_run_checks_env(key: str, hdsim: Hdsim) -> None:
     assert f"env.{key.partition('=')[0]}: expected" in run.stderr
 
 
+@pytest.mark.ci
 def test_equal_runs_of_several_seeds_bring_a_warning(hdsim: Hdsim) -> None:
     sweep = hdsim("run", "-m", *SMALL, "seed=1,2,3", "hydra.sweep.dir=sweep")
     warning = "3 runs differ in the seed alone and have the same results"
@@ -140,6 +145,7 @@ def test_equal_runs_of_several_seeds_bring_a_warning(hdsim: Hdsim) -> None:
     assert "differ in the seed" not in hdsim("compare", "drawn").stderr
 
 
+@pytest.mark.ci
 def test_generated_jobs_are_replications(hdsim: Hdsim, tmp_path: Path) -> None:
     lublin = ("platform=teaching", "workload=lublin", "workload.generate.jobs=300")
     sweep = hdsim("run", "-m", *lublin, "seed=1,2", "hydra.sweep.dir=sweep")
@@ -158,6 +164,7 @@ def test_generated_jobs_are_replications(hdsim: Hdsim, tmp_path: Path) -> None:
     assert manifest(tmp_path / "file")["workload"]["sha256"] == told["workload"]["sha256"]
 
 
+@pytest.mark.ci
 def test_families_of_generated_jobs(hdsim: Hdsim, tmp_path: Path) -> None:
     family = ("platform=teaching", "workload=family", "workload.generate.jobs=300")
     sweep = hdsim("run", "-m", *family, "workload.family=home,wide", "hydra.sweep.dir=sweep")
@@ -197,6 +204,7 @@ def test_mistakes_in_a_generator(key: str, message: str, hdsim: Hdsim) -> None:
 
 
 @pytest.mark.parametrize("sweep", [False, True])
+@pytest.mark.ci
 def test_paths_of_any_name_in_any_working_directory(sweep: bool, hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     assert hdsim("workload", "generate", "--jobs", 20, "--cores", 4, "-o", "my log.swf").returncode == 0
@@ -210,6 +218,7 @@ def test_paths_of_any_name_in_any_working_directory(sweep: bool, hdsim: Hdsim, t
     assert len(list((tmp_path / "läufe hier").rglob("jobs.csv"))) == (2 if sweep else 1)
 
 
+@pytest.mark.ci
 def test_a_full_disk_is_one_line(tmp_path: Path, root: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(root)}
     # No file may have more than 64 blocks of 512 bytes.
@@ -223,6 +232,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, root: Path) -> None:
     assert told["status"] == "failed" and "File too large" in told["error"]
 
 
+@pytest.mark.ci
 def test_a_library_that_cannot_be_loaded_is_one_line(tmp_path: Path, root: Path) -> None:
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     for name in ("numpy", "mine"):

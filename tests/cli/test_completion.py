@@ -49,6 +49,7 @@ def completed(environment: dict[str, str], tmp_path: Path):
     return ask
 
 
+@pytest.mark.ci
 def test_words(completed) -> None:
     assert {"run", "train", "show", "completion"} <= set(completed("hdsim "))
     assert {"workload=", "workload.path=", "workload.jobs=", "workload.bsp.supersteps="} <= set(
@@ -82,6 +83,7 @@ def test_words(completed) -> None:
     assert completed("hdsim run --mul") == ["--multirun"]
 
 
+@pytest.mark.ci
 def test_no_heavy_package_is_imported_at_a_tab(environment: dict[str, str]) -> None:
     code = "import sys; from hdsim.config.completion import overrides; overrides({!r}, []); print(*sys.modules)"
     for word in ("agent=ea", "work", "workload.path=l", "env.observation=n"):
@@ -94,6 +96,7 @@ def test_no_heavy_package_is_imported_at_a_tab(environment: dict[str, str]) -> N
 @pytest.mark.parametrize(
     "shell", ["bash", *(pytest.param(name, marks=pytest.mark.requires(name)) for name in ("zsh", "fish"))]
 )
+@pytest.mark.ci
 def test_shells(shell: str, environment: dict[str, str], tmp_path: Path) -> None:
     """A line is typed, completed by TAB and printed by the shell as the words that it has become."""
     work = tmp_path / "work"
@@ -154,6 +157,7 @@ def test_every_name_is_described(kind: str) -> None:
         assert entry.summary.strip() and "\n" not in entry.summary and entry.details.strip(), name
 
 
+@pytest.mark.ci
 def test_show(hdsim) -> None:
     for arguments, told in (
         (["agents", "easy-sjf"], "agent.backfill=easy"),
@@ -189,6 +193,7 @@ def test_summaries_of_commands_are_whole(hdsim: Any, group: tuple[str, ...], mon
     assert commands and "..." not in commands.replace("keys, experiments, ...,", "")
 
 
+@pytest.mark.ci
 def test_tables_are_as_wide_as_the_terminal(hdsim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (60, 80):
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -198,6 +203,7 @@ def test_tables_are_as_wide_as_the_terminal(hdsim: Any, monkeypatch: pytest.Monk
         assert max(map(len, table.partition("\n\nmakespan")[0].splitlines()[2:])) <= columns
 
 
+@pytest.mark.ci
 def test_a_name_is_shown_without_its_kind(hdsim: Any) -> None:
     alone, both = hdsim("show", "ppo"), hdsim("show", "wfp3")
     assert alone.stdout == hdsim("show", "agents", "ppo").stdout

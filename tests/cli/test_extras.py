@@ -23,6 +23,7 @@ def without(package: str, code: str, root: Path) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("agent", ["ppo", "gnn_dqn", "sb3"])
+@pytest.mark.ci
 def test_an_agent_that_needs_torch(agent: str, root: Path) -> None:
     done = without("torch", f"from hdsim.cli import main; main(['run', 'agent={agent}'])", root)
     assert done.returncode == 2

@@ -127,6 +127,7 @@ def finished(hdsim: Run, tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
+@pytest.mark.ci
 def test_damaged_run_directories(hdsim: Run, finished: Path) -> None:
     jobs = (finished / "jobs.csv").read_text()
     rows = (finished / "job_details.csv").read_text().splitlines(keepends=True)
@@ -212,6 +213,7 @@ def test_yaml_of_the_users_own(hdsim: Run, tmp_path: Path, text: str, message: s
 @pytest.mark.parametrize(
     ("text", "message"), [("def (", "SyntaxError"), ("1 / 0", "ZeroDivisionError: division by zero")]
 )
+@pytest.mark.ci
 def test_a_module_that_cannot_be_imported(hdsim: Run, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "own_module.py").write_text(text)
     done = hdsim("run", "agent._target_=own_module.Own", cold=True)

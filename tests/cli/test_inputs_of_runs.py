@@ -24,6 +24,7 @@ def test_a_file_of_any_name(hdsim: Any, tmp_path: Path, trace: bytes, name: str)
     assert done.returncode == 0 and f"20 jobs of {name} on teaching" in done.stdout, done.stderr
 
 
+@pytest.mark.ci
 def test_standard_input(hdsim: Any, tmp_path: Path, root: Path, trace: bytes) -> None:
     """A trace, plain or packed, and a platform; the manifest keeps the digest."""
     (tmp_path / "log.swf").write_bytes(trace)

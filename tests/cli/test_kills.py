@@ -305,6 +305,7 @@ def statuses(folder: Path) -> list[str]:
     return [manifest["status"] for manifest in manifests]
 
 
+@pytest.mark.ci
 def test_a_full_disk_ends_a_sweep_with_the_finished_runs_kept(
     small_disk: Callable, hdsim: Callable, tmp_path: Path
 ) -> None:
@@ -364,6 +365,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(name: str, small_disk: C
     ],
     ids=lambda command: " ".join(word for word in command if "/" not in word),
 )
+@pytest.mark.ci
 def test_a_full_disk_is_no_mistake_of_the_user(
     command: tuple[str, ...], small_disk: Callable, hdsim: Callable, tmp_path: Path
 ) -> None:

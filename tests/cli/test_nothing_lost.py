@@ -28,6 +28,7 @@ def manifests(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*/manifest.json"))]
 
 
+@pytest.mark.ci
 def test_runs_of_one_second_have_directories_of_their_own(hdsim: Callable, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(lambda seed: hdsim("run", *QUICK, f"seed={seed}"), range(8)))
@@ -48,6 +49,7 @@ def test_a_run_takes_no_folder_with_files_of_the_user(name: str, hdsim: Callable
         saved().save(tmp_path / "mine")
 
 
+@pytest.mark.ci
 def test_other_files_in_the_folder_of_a_run_stay(hdsim: Callable, tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r/slurm-7.out").write_text("mine")
@@ -60,6 +62,7 @@ def saved() -> Any:
     return hdsim.simulate("teaching", hdsim.load_workload("even_1000", jobs=10), "fcfs")
 
 
+@pytest.mark.ci
 def test_a_run_replaces_none_of_its_inputs(hdsim: Callable, tmp_path: Path) -> None:
     assert hdsim("run", *QUICK, "hydra.run.dir=first").returncode == 0
     platform = (tmp_path / "first/platform.json").read_bytes()
@@ -69,6 +72,7 @@ def test_a_run_replaces_none_of_its_inputs(hdsim: Callable, tmp_path: Path) -> N
     assert hdsim("run", *QUICK[1:], "platform.path=first/platform.json", "hydra.run.dir=second").returncode == 0
 
 
+@pytest.mark.ci
 def test_damaged_results_of_a_sweep_are_made_again(hdsim: Callable, tmp_path: Path) -> None:
     sweep = ("run", "-m", *QUICK, "seed=1,2,3,4,5", "hydra.sweep.dir=s")
     assert hdsim(*sweep).returncode == 0
@@ -137,6 +141,7 @@ def test_a_lock_of_another_origin_sends_no_escape_sequences(hdsim: Callable, tmp
     assert "\x1b" not in done.stderr and "\x07" not in done.stderr
 
 
+@pytest.mark.ci
 def test_the_lock_comes_before_anything_is_written(hdsim: Callable, tmp_path: Path) -> None:
     assert hdsim("run", *QUICK, "seed=1", "hydra.run.dir=r").returncode == 0
     before = {path: path.read_bytes() for path in (tmp_path / "r/.hydra").iterdir()}
@@ -206,6 +211,7 @@ def compiled(tmp_path: Path, code: str = "") -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("suffix", ["nbi", *ci("nbc")])
 @pytest.mark.parametrize("content", [b"", *ci(bytes(200), None)])
+@pytest.mark.ci
 def test_damaged_machine_code_is_compiled_again(suffix: str, content: bytes | None, tmp_path: Path) -> None:
     assert compiled(tmp_path).stdout == "1\n"
     files = list((tmp_path / "cache").rglob(f"*.{suffix}"))
@@ -218,6 +224,7 @@ def test_damaged_machine_code_is_compiled_again(suffix: str, content: bytes | No
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="gives files to another user, as root alone may")
+@pytest.mark.ci
 def test_machine_code_of_another_user_is_not_executed(tmp_path: Path) -> None:
     assert compiled(tmp_path).stdout == "1\n"
     for path in [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]:

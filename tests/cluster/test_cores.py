@@ -199,6 +199,7 @@ def on_fewest_nodes(platform, chunk, held, limit):
     policy=st.sampled_from(list(CORE_POLICIES)),
     data=st.data(),
 )
+@pytest.mark.ci
 def test_picks_equal_the_rule(nodes, requests, policy, data):
     platform = platform_of(nodes)
     sizes, memory, bandwidth, gpus = (list(column) for column in zip(*requests, strict=True))

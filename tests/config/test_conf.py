@@ -63,6 +63,7 @@ def test_every_workload_option_names_a_workload(composer: Composer, name: str) -
     assert len(read_workload(config, read_platform(config))) > 0
 
 
+@pytest.mark.ci
 def test_the_name_of_a_bundled_trace_is_an_option(composer: Composer) -> None:
     for name in bundled("workloads"):
         assert compose(composer, f"workload={name}")["workload"]["path"] == name

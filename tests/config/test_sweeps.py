@@ -169,6 +169,7 @@ def composed(compose: Callable[[], Any]) -> Any:
 
 @examples(30, 1500)
 @given(st.lists(st.one_of(choices, values, values), max_size=6, unique_by=lambda text: text.partition("=")[0]))
+@pytest.mark.ci
 def test_a_composition_that_shares_parts_is_that_of_hydra(overrides: list[str]) -> None:
     shared = composed(lambda: SHARED._composed(overrides, RunMode.RUN))
     # A new composer has read no file.
@@ -184,6 +185,7 @@ def planned(directory: Path, *overrides: str) -> list[str]:
     return [run.directory.name for run in sweep.runs]
 
 
+@pytest.mark.ci
 def test_directories_are_named_by_what_varies(tmp_path: Path) -> None:
     assert planned(tmp_path, "agent=easy,sjf", "seed=2,3", "contention=none") == [
         "agent=easy,seed=2",
@@ -199,6 +201,7 @@ def test_directories_are_named_by_what_varies(tmp_path: Path) -> None:
         planned(tmp_path, "hydra.sweep.subdir=same", "seed=1,2")
 
 
+@pytest.mark.ci
 def test_names_differ_and_keep_the_keys(tmp_path: Path) -> None:
     long = [f"workload.path={'x' * 200}{number}.swf" for number in range(3)]
     texts = ",".join(text.partition("=")[2] for text in long)
@@ -211,6 +214,7 @@ def test_names_differ_and_keep_the_keys(tmp_path: Path) -> None:
     assert len({name.casefold() for name in names}) == 3
 
 
+@pytest.mark.ci
 def test_a_configuration_keeps_its_directory(hdsim: Hdsim, tmp_path: Path) -> None:
     sweep = ("run", "-m", *SMALL, "hydra.sweep.dir=sweep")
     assert hdsim(*sweep, "agent=easy,sjf").returncode == 0
@@ -261,6 +265,7 @@ def test_a_glob_without_a_match_is_one_line(hdsim: Hdsim) -> None:
     assert "expected values that make at least one run, got none" in done.stderr
 
 
+@pytest.mark.ci
 def test_a_damaged_list_of_overrides_leaves_the_table(hdsim: Hdsim, tmp_path: Path) -> None:
     sweep = ("run", "-m", *SMALL, "agent=easy,sjf", "hydra.sweep.dir=sweep")
     assert hdsim(*sweep).returncode == 0
@@ -280,6 +285,7 @@ def test_options_of_sweeps_need_a_sweep(hdsim: Hdsim) -> None:
         assert done.returncode == 2 and f"{option[0]}: expected a sweep" in done.stderr
 
 
+@pytest.mark.ci
 def test_shards_of_one_sweep_run_at_the_same_time(start: Callable[..., Any], tmp_path: Path) -> None:
     sweep = ("run", "-m", *SMALL, "agent=easy,sjf,saf", "seed=1,2,3", "hydra.sweep.dir=sweep")
     shards = [start(*sweep, "--shard", f"{number}/3") for number in (1, 2, 3)]
@@ -310,6 +316,7 @@ def test_the_last_table_of_shards_has_the_last_states(hdsim: Hdsim, tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *ci(signal.SIGTERM)])
+@pytest.mark.ci
 def test_two_signals_leave_no_more_than_one_line(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW.replace("0.05", "600"))
     (tmp_path / "wait").touch()
@@ -327,6 +334,7 @@ def test_two_signals_leave_no_more_than_one_line(number: int, start: Callable[..
     assert errors.splitlines()[-1] == told, errors
 
 
+@pytest.mark.ci
 def test_a_killed_worker_costs_its_own_run(start: Callable[..., Any], hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "wait").touch()
@@ -348,6 +356,7 @@ def test_a_killed_worker_costs_its_own_run(start: Callable[..., Any], hdsim: Hds
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *ci(signal.SIGTERM)])
+@pytest.mark.ci
 def test_a_signal_interrupts_each_worker_in_order(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "wait").touch()
@@ -365,6 +374,7 @@ def test_a_signal_interrupts_each_worker_in_order(number: int, start: Callable[.
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *ci(signal.SIGTERM)])
+@pytest.mark.ci
 def test_an_interrupted_study_says_how_it_goes_on(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "wait").touch()
@@ -387,6 +397,7 @@ def test_an_interrupted_study_says_how_it_goes_on(number: int, start: Callable[.
     assert "seed=2" in output
 
 
+@pytest.mark.ci
 def test_warnings_of_workers_are_whole_lines(hdsim: Hdsim, tmp_path: Path) -> None:
     done = hdsim("run", "-m", "--jobs", "2", *SMALL, "agent=easy,sjf", "seed=1,2", "hydra.sweep.dir=sweep")
     assert done.returncode == 0
@@ -473,6 +484,7 @@ def test_a_sweep_that_is_killed_and_restarted(
 
 
 @pytest.mark.requires("pandas")
+@pytest.mark.ci
 def test_the_table_of_runs_has_types(hdsim: Hdsim, tmp_path: Path) -> None:
     from pyarrow import parquet
 
@@ -534,6 +546,7 @@ def test_packages_of_modules_are_those_of_importlib() -> None:
     assert found.keys() == names | {"hdsim", "python"}
 
 
+@pytest.mark.ci
 def test_baselines_print_means_with_intervals_and_mark_the_best(hdsim: Hdsim, tmp_path: Path) -> None:
     """By the metrics of the single runs."""
     agents, windows = ["fcfs", "greedy-saf", "easy-multifactor", "easy++"], [0, 20, 40]
@@ -562,6 +575,7 @@ def test_baselines_print_means_with_intervals_and_mark_the_best(hdsim: Hdsim, tm
     assert "[" in line
 
 
+@pytest.mark.ci
 def test_a_file_is_swept_beside_names(hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own/mine.py").write_text(
@@ -583,6 +597,7 @@ def test_a_file_is_swept_beside_names(hdsim: Hdsim, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "absolute").glob("agent=*")} == {"agent=fcfs", "agent=mine.py"}
 
 
+@pytest.mark.ci
 def test_configurations_are_ranked_by_the_means_of_their_seeds(hdsim: Hdsim, tmp_path: Path) -> None:
     done = hdsim("run", "-m", *SMALL, "agent=random,fcfs", "seed=2,10,1", "hydra.sweep.dir=sweep")
     assert done.returncode == 0, done.stderr
@@ -602,6 +617,7 @@ def test_configurations_are_ranked_by_the_means_of_their_seeds(hdsim: Hdsim, tmp
     assert "\nseed=1 " in done.stdout or "\nagent=random,seed=1 " in done.stdout  # nothing but seeds: single runs
 
 
+@pytest.mark.ci
 def test_a_file_that_cannot_be_written_is_the_place_of_the_failure(hdsim: Hdsim, tmp_path: Path) -> None:
     sweep = ("run", "-m", *SMALL, "agent=fcfs,sjf", "hydra.sweep.dir=s")
     assert hdsim(*sweep).returncode == 0

@@ -81,6 +81,7 @@ def test_the_shipped_workloads_are_what_the_example_makes(tmp_path: Path, root: 
         assert path.read_bytes() == (root / "workloads" / path.name).read_bytes()
 
 
+@pytest.mark.ci
 def test_compare_names_the_best_policy_of_each_workload(
     tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -115,6 +116,7 @@ def test_too_many_schedules_are_refused(
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
+@pytest.mark.ci
 def test_schedules_of_runs_with_much_and_with_nothing(
     kind: str, tmp_path: Path, shipped: dict[tuple[str, str], Any]
 ) -> None:

@@ -474,6 +474,7 @@ def test_a_file_of_ones_own(tmp_path: Path, two_jobs: Workload, monkeypatch: pyt
     assert result.finish_time.tolist() == [32, 32]
 
 
+@pytest.mark.ci
 def test_a_file_and_a_yaml_make_an_option(tmp_path: Path, hdsim: Callable) -> None:
     (tmp_path / "crowd_model.py").write_text(OWN)
     (tmp_path / "my_conf/contention").mkdir(parents=True)

@@ -546,6 +546,7 @@ def test_backfilling_with_memory_and_several_speeds(
 
 @examples(22, 75, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), core_rule=st.sampled_from(CORE_RULES))
+@pytest.mark.ci
 def test_conservative_backfilling_keeps_its_word(case: Case, core_rule: str) -> None:
     """With exact requests on cores of one speed, nobody starts later for the jobs that come after."""
     workload = case.workload.replaced(requested_time=case.workload.runtime)
@@ -698,6 +699,7 @@ def test_the_same_seed_gives_the_same_result(case: Case, pair: str, seed: int) -
         assert runs[0].jobs[column].tolist() == runs[1].jobs[column].tolist(), column
 
 
+@pytest.mark.ci
 def test_random_rules_use_their_freedom() -> None:
     """Over many seeds every job is the first and every core is chosen about equally often."""
     platform = Platform.homogeneous(nodes=4, cores_per_node=1)

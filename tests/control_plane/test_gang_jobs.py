@@ -168,6 +168,7 @@ def test_jobs_are_made_anew_with_the_planned_limits(cluster: Cluster, tmp_path: 
     assert not cluster.api.items(f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs")
 
 
+@pytest.mark.ci
 def test_mistakes(cluster: Cluster, tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     account = cluster.account("reader", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}], tmp_path)
     common = (f"runner.namespace={cluster.namespace}", "runner.image=hdsim", f"runner.kubeconfig={account}")

@@ -180,6 +180,7 @@ def test_files_that_hold_no_nodes_are_told(text: str, told: str, tmp_path: Path)
         platform_of(read_manifests(path))
 
 
+@pytest.mark.ci
 def test_convert_writes_nodes_and_reads_them(
     hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -193,6 +194,7 @@ def test_convert_writes_nodes_and_reads_them(
 
 
 @pytest.mark.requires("kube")
+@pytest.mark.ci
 def test_nodes_are_made_and_deleted(
     cluster: Cluster, hdsim: Callable[..., subprocess.CompletedProcess[str]], root: Path
 ) -> None:

@@ -35,6 +35,7 @@ def pod(name: str, node: str, **annotations: str) -> dict[str, Any]:
 
 
 @kube
+@pytest.mark.ci
 def test_pods_run_as_their_annotations_say(cluster: Cluster) -> None:
     cluster.add_nodes([fake_node("a")])
     pods = f"/api/v1/namespaces/{cluster.namespace}/pods"

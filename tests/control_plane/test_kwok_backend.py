@@ -158,6 +158,7 @@ def rows(path: Path) -> dict[str, dict[str, str]]:
         return {row["name"]: row for row in csv.DictReader(file)}
 
 
+@pytest.mark.ci
 def test_pods_are_bound_where_they_may_and_the_others_are_told(cluster: Cluster, tmp_path: Path) -> None:
     taint = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
     create(
@@ -215,6 +216,7 @@ def test_pods_are_bound_where_they_may_and_the_others_are_told(cluster: Cluster,
     assert states == {"RUNNING": 10, "REJECTED": 2}
 
 
+@pytest.mark.ci
 def test_gangs_are_bound_as_a_whole_or_not_at_all(cluster: Cluster, tmp_path: Path) -> None:
     def gang(name: str, size: int, pods: int, cpu: str = "1") -> list[dict[str, Any]]:
         made = []
@@ -373,6 +375,7 @@ def test_a_search_by_the_wall_clock(cluster: Cluster, tmp_path: Path, agent: typ
     assert set(states.values()) == {FinalState.COMPLETED_SUCCESSFULLY}
 
 
+@pytest.mark.ci
 def test_a_restart_finds_what_is_bound_and_binds_the_rest(cluster: Cluster, tmp_path: Path) -> None:
     create(cluster, node("a"), node("b"), *(pod(f"first-{i}") for i in range(5)))
     run(cluster, tmp_path / "1")
@@ -747,6 +750,7 @@ def test_a_leader_that_loses_its_lease_binds_no_more(cluster: Cluster, tmp_path:
     assert "thief holds it" in str(outcome[0])
 
 
+@pytest.mark.ci
 def test_a_trace_by_the_wall_clock(cluster: Cluster, tmp_path: Path) -> None:
     jobs = hdsim.Workload.from_columns(
         submission_time=[0, 10, 20, 30, 40, 50],
@@ -799,6 +803,7 @@ def test_a_time_scale_that_makes_pods_late_is_told(
     assert int(share[1]) == pytest.approx(100 * (sum(held) / 20 - 1), abs=1)
 
 
+@pytest.mark.ci
 def test_metrics_and_health(cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from urllib.request import urlopen
 

@@ -87,6 +87,7 @@ def test_the_rate_is_kept(kwok: Callable[..., str]) -> None:
     assert seconds >= 1.5  # 16 pods, the last one due 1.5 s after the first
 
 
+@pytest.mark.ci
 def test_a_trace_becomes_pods_and_gangs(cluster: Cluster, kwok: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "four.json").write_text(json.dumps(PLATFORM))
     rows = [(1, 0, 5.0, 1), (2, 30, 2.5, 3), (3, 60, 1.0, 2)]
@@ -191,6 +192,7 @@ def test_creations_that_got_no_answer_are_repeated(cluster: Cluster, kwok: Calla
     assert sorted(pod["metadata"]["name"] for pod in cluster.pods()) == sorted(f"load-0-{k}-0" for k in range(32))
 
 
+@pytest.mark.ci
 def test_top_shows_what_the_nodes_have_and_why_pods_wait(cluster: Cluster, kwok: Callable[..., str]) -> None:
     kwok("load", "--scheduler-name", "default-scheduler", "--cpu-load", 0.5, "--memory-load", 0.9)
     kwok(

@@ -178,6 +178,7 @@ def test_the_manifests_are_accepted(deployed: Deployment) -> None:
     assert set(documents("kustomization.yaml")[0]["resources"]) <= names
 
 
+@pytest.mark.ci
 def test_the_role_suffices_and_permits_nothing_else(deployed: Deployment, hdsim: Hdsim, tmp_path: Path) -> None:
     deployed.cluster.add_nodes(NODES[:2])
     deployed.pods(9)

@@ -160,6 +160,7 @@ def learned(module: str, name: str) -> Any:
     ],
     ids=lambda agent: f"{agent.get('backfill', 'strict')}-{agent['core_policy']}",
 )
+@pytest.mark.ci
 def test_the_schedule_is_that_of_the_simulation(nodes: Cluster, tmp_path: Path, agent: dict[str, str]) -> None:
     workload = jobs(60)
     simulated = hdsim.simulate(PLATFORM, workload, agent, check=True)

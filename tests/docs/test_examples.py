@@ -16,6 +16,7 @@ def test_best_fit(hdsim):
     assert "jobs_completed" in done.stdout
 
 
+@pytest.mark.ci
 def test_energy_of_pairs(tmp_path, root):
     done = subprocess.run(
         [sys.executable, EXAMPLES / "energy_of_pairs.py"],

@@ -453,6 +453,7 @@ def test_kubernetes_passes_over_a_pod_that_does_not_fit() -> None:
     assert starts == {False: [0, 10, 20], True: [0, 10, 0]}
 
 
+@pytest.mark.ci
 def test_jobs_with_gpus_are_placed_by_node() -> None:
     node = {"processors": [{"type": "cpu", "number": 1}, {"type": "gpu", "number": 1}]}
     platform = hdsim.Platform.from_dict(

@@ -621,6 +621,7 @@ def test_an_idle_vector_sleeps() -> None:
     assert not process.is_alive()
 
 
+@pytest.mark.ci
 def test_the_death_of_a_process_is_told() -> None:
     vector = gymnasium.make_vec(
         "hdsim/Scheduling-v0",

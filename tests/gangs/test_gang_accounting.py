@@ -124,6 +124,7 @@ def sweep(warm: Warm, tmp_path: Path) -> Path:
     return tmp_path / "sweep"
 
 
+@pytest.mark.ci
 def test_the_command_adds_up_to_the_total_of_each_run(warm: Warm, tmp_path: Path, sweep: Path) -> None:
     done = hdsim(warm, tmp_path, "bsp", "account", "sweep", "--orders", "6")
     assert done.returncode == 0, done.stderr

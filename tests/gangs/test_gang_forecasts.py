@@ -116,6 +116,7 @@ def test_a_forecaster_is_fitted_again_as_if_the_rows_began_there() -> None:
 
 @pytest.mark.parametrize("refit", [None, pytest.param(3, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(("target", "settings"), SMALL)
+@pytest.mark.ci
 def test_nothing_is_known_before_it_is_measured(target: str, settings: dict[str, object], refit: int | None) -> None:
     rows, columns, changed = 8, 4, 4
     series = small_series()
@@ -136,6 +137,7 @@ def test_nothing_is_known_before_it_is_measured(target: str, settings: dict[str,
 
 
 @pytest.mark.parametrize("name", ["ridge", "persistence"])
+@pytest.mark.ci
 def test_the_interval_of_80_percent_covers_as_many_values(name: str) -> None:
     covered = []
     for seed in (1, 2):
@@ -211,6 +213,7 @@ def forecast(warm: Warm, folder: Path, *arguments: str) -> subprocess.CompletedP
 
 
 @sklearn
+@pytest.mark.ci
 def test_the_command_repeats_itself_and_gangs_read_its_files(warm: Warm, tmp_path: Path) -> None:
     settings = ("forecaster=trees", "forecaster.trees=5", "rows=40", "compare=[ridge]", "unit=sizes", "seed=5")
     for name in ("one", "two"):
@@ -247,6 +250,7 @@ def test_the_command_repeats_itself_and_gangs_read_its_files(warm: Warm, tmp_pat
         assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.ci
 def test_a_changed_series_is_forecast_again(warm: Warm, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     file = tmp_path / "in" / "x.csv"

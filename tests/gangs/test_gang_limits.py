@@ -46,6 +46,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.ci
 def test_a_quota_holds_a_tree_of_processes_and_changes_in_place(quotas: CpuLimits) -> None:
     with quotas:
         quotas.change({"tree": 100, "other": 100})

@@ -104,6 +104,7 @@ def check_supersteps(run: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("controller", ["static_window", *ci("dynamic_mpc")])
+@pytest.mark.ci
 def test_supersteps_meet_at_barriers_and_take_the_predicted_time(
     controller: str, profile: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def walk(package: Path, **variables: object) -> str:
     return finish(start("import hdsim.kernels.caller", root=package, **variables))
 
 
+@pytest.mark.ci
 def test_machine_code_is_kept_and_is_compiled_again_after_a_change_of_a_kernel_that_it_calls(package: Path) -> None:
     cache = package / "cache/kernels"
     (cache / "of_long_ago").mkdir(parents=True)
@@ -67,6 +68,7 @@ def test_machine_code_is_kept_and_is_compiled_again_after_a_change_of_a_kernel_t
     assert not (cache / "of_long_ago").exists()
 
 
+@pytest.mark.ci
 def test_a_change_of_a_module_recompiles_only_the_modules_that_import_it(package: Path) -> None:
     cache, code = package / "cache", "import hdsim.kernels.network as network; print(network.step(7))"
     assert [walk(package, HDSIM_CACHE=cache), finish(start(code, root=package, HDSIM_CACHE=cache))] == ["108 0", "8"]
@@ -74,6 +76,7 @@ def test_a_change_of_a_module_recompiles_only_the_modules_that_import_it(package
     assert [walk(package, HDSIM_CACHE=cache), finish(start(code, root=package, HDSIM_CACHE=cache))] == ["108 1", "9"]
 
 
+@pytest.mark.ci
 def test_digests_of_schedulers_do_not_depend_on_networks() -> None:
     code = (
         "import re, sys\n"
@@ -89,6 +92,7 @@ def test_digests_of_schedulers_do_not_depend_on_networks() -> None:
     assert networks & read["components"] == networks - {"hdsim.kernels.flows"}
 
 
+@pytest.mark.ci
 def test_kept_machine_code_is_loaded_without_the_compiler_which_may_follow(package: Path) -> None:
     follow = (
         "import sys, numba, hdsim.kernels.caller as caller\n"
@@ -107,6 +111,7 @@ def test_kept_machine_code_is_loaded_without_the_compiler_which_may_follow(packa
         pytest.param({"HDSIM_CACHE": "/sys/kernel"}, id="a read-only cache"),
     ],
 )
+@pytest.mark.ci
 def test_kernels_run_without_a_cache(package: Path, variables: dict[str, str]) -> None:
     assert walk(package, **variables) == "108 0"
 
@@ -128,6 +133,7 @@ def test_kernels_that_call_others_give_the_same_bytes_compiled_and_loaded(tmp_pa
     assert len({finish(start(GRADIENTS, HDSIM_CACHE=tmp_path, OMP_NUM_THREADS=1)) for _ in range(2)}) == 1
 
 
+@pytest.mark.ci
 def test_kernels_of_users_are_not_kept(package: Path) -> None:
     cache = package / "cache"
     for number in (1, 2):
@@ -136,6 +142,7 @@ def test_kernels_of_users_are_not_kept(package: Path) -> None:
     assert not list(cache.rglob("*.nbi"))
 
 
+@pytest.mark.ci
 def test_a_numba_without_an_internal_compiles_in_its_own_way(package: Path) -> None:
     older = "import numba.core.caching as caching; del caching._CacheLocator; import hdsim.kernels.caller"
     for summand, expected in (("+ 1", "108 0"), ("+ 1", "108 1"), ("+ 2", "109 0")):
@@ -146,6 +153,7 @@ def test_a_numba_without_an_internal_compiles_in_its_own_way(package: Path) -> N
         assert "_CacheLocator" in errors and "longer to compile" in errors
 
 
+@pytest.mark.ci
 def test_a_compilation_is_announced_in_the_log_unless_there_is_a_terminal(package: Path) -> None:
     code = "import logging; logging.basicConfig(level='INFO', format='%(message)s'); import hdsim.kernels.caller"
     for number in (1, 0):
@@ -163,6 +171,7 @@ main(["run", "platform=gaia", "workload.jobs=20", *sys.argv[1:]])
 """
 
 
+@pytest.mark.ci
 def test_runs_are_equal_without_numba(tmp_path: Path) -> None:
     runs = {
         name: start(RUN, name, f"hydra.run.dir={tmp_path / name}", "agent=easy", "contention=threshold")

@@ -28,6 +28,7 @@ def slow_intervals(scores: np.ndarray, baseline: np.ndarray, traces: np.ndarray,
     return np.quantile(found, (0.025, 0.975), axis=0).T
 
 
+@pytest.mark.ci
 def test_intervals_agree_with_loops() -> None:
     rng = np.random.default_rng(3)
     traces = np.repeat(np.arange(12), rng.integers(1, 5, 12))

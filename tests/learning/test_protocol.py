@@ -97,6 +97,7 @@ def test_rlschedulers_rule_has_a_pass_for_each_event(evaluate: Any) -> None:
     assert rows["home: rlscheduler-f1"]["mean_bounded_slowdown"] == pytest.approx(np.mean(scores))
 
 
+@pytest.mark.ci
 def test_a_test_set_is_used_once(evaluate: Any, tmp_path: Path) -> None:
     log, agents = tmp_path / "test_sets.md", "mine: custom path=mine.py"
     (tmp_path / "mine.py").write_text(MINE.format(order="saf"))

@@ -397,6 +397,7 @@ def test_one_event_at_a_time_or_all_of_an_instant_the_jobs_run_alike(draw: Rando
 @pytest.mark.requires("simgrid")
 @pytest.mark.xdist_group("simgrid_network")
 @pytest.mark.parametrize("latency", [False, True])
+@pytest.mark.ci
 def test_parallel_profiles_end_when_they_do_in_simgrid(tmp_path: Any, latency: bool) -> None:
     """Batsim's `parallel` profiles through the engine, which Batsim hands to SimGrid as parallel tasks."""
     rng = np.random.default_rng(7 + latency)

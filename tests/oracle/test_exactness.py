@@ -225,6 +225,7 @@ GENERATED = {
 
 @pytest.mark.parametrize("estimates", ["none", "tsafrir"])
 @pytest.mark.parametrize("agent", GENERATED)
+@pytest.mark.ci
 def test_generated_trace_job_by_job(cluster: Platform, agent: str, estimates: str) -> None:
     """Everything arrives three times as fast as the model has it, so that queues are long."""
     scheduler, order = GENERATED[agent]

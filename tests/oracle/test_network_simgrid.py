@@ -191,6 +191,7 @@ def differences(found, expected):
     return np.array([(np.abs(a - b) / b).max() for a, b in pairs])
 
 
+@pytest.mark.ci
 def test_concurrent_flows_end_when_they_do_in_simgrid(tmp_path):
     flows = cases(random_flows, FLOWS, seed=1, latency=False)
     found = differences([ours(case) for case in flows], theirs(flows, tmp_path, *FLUID, FULL))
@@ -198,6 +199,7 @@ def test_concurrent_flows_end_when_they_do_in_simgrid(tmp_path):
     assert found.max() < 1e-6
 
 
+@pytest.mark.ci
 def test_concurrent_flows_with_latencies_end_when_they_do_in_simgrid(tmp_path):
     # SimGrid weighs a flow by the inverse of its path's latency; sharing="latency" is that.
     flows = cases(random_flows, FLOWS, seed=2, latency=True)
@@ -206,6 +208,7 @@ def test_concurrent_flows_with_latencies_end_when_they_do_in_simgrid(tmp_path):
     assert found.max() < 1e-6
 
 
+@pytest.mark.ci
 def test_parallel_tasks_with_communication_end_when_they_do_in_simgrid(tmp_path):
     tasks = [case for latency in (False, True) for case in cases(random_tasks, TASKS // 2, 3, latency) if case.tasks]
     found = differences([ours(case) for case in tasks], theirs(tasks, tmp_path, *PARALLEL, BOTTLENECK))
@@ -214,6 +217,7 @@ def test_parallel_tasks_with_communication_end_when_they_do_in_simgrid(tmp_path)
     assert found.max() < 1e-6
 
 
+@pytest.mark.ci
 def test_parallel_tasks_of_one_message_end_when_they_do_in_simgrid(tmp_path):
     tasks = cases(random_single_messages, FLOWS + 10, seed=5, latency=True)
     found = differences([ours(case) for case in tasks], theirs(tasks, tmp_path, *PARALLEL, BOTTLENECK))
@@ -228,6 +232,7 @@ def test_parallel_tasks_in_rounds_end_when_they_do_under_simgrids_default_solver
     assert found.max() < 1e-6
 
 
+@pytest.mark.ci
 def test_a_task_that_shares_no_link_ends_when_it_does_under_simgrids_default_solver(tmp_path):
     alone = [Case(case.platform, tasks=case.tasks[:1]) for case in cases(random_tasks, FLOWS, 4, True) if case.tasks]
     found = differences([ours(case) for case in alone], theirs(alone, tmp_path, *PARALLEL, DEFAULT))

@@ -85,6 +85,7 @@ def test_near(simulated: float, recorded: float, near: float) -> None:
     assert Waits(np.array([float(simulated)]), np.array([float(recorded)])).near == near
 
 
+@pytest.mark.ci
 def test_a_window_and_ignored_status(replay: Callable[..., Path]) -> None:
     window = of(replay("window", "workload.start=1", "workload.jobs=2"))
     assert window is not None
@@ -115,6 +116,7 @@ def test_a_changed_trace_is_left_out_with_a_warning(
     assert of(shutil.copytree(directory, tmp_path / "copy")) is None
 
 
+@pytest.mark.ci
 def test_report_and_compare_show_them(replay: Callable[..., Path], hdsim: Run, tmp_path: Path) -> None:
     first = replay("a")
     replay("b", "agent=greedy")

@@ -88,6 +88,7 @@ def page_of(tmp_path: Path, paths: list[Path], **options: Any) -> str:
 
 
 @pytest.mark.parametrize("preferred", ["dark", *ci("light")])
+@pytest.mark.ci
 def test_a_page_in_a_browser(preferred: str, tmp_path: Path, visit: Callable[..., Visit]) -> None:  # noqa: F811
     name = "<script>alert(1)</script> & 'mine'"
     for seed in range(5):
@@ -191,6 +192,7 @@ def test_long_curves_are_means_over_stretches(tmp_path: Path, monkeypatch: pytes
         assert np.dot(line.y[:-1], np.diff(line.x)) == pytest.approx(100 * steps.integral())
 
 
+@pytest.mark.ci
 def test_large_runs_have_shares_and_small_pages(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     workload = hdsim.Workload.from_columns(

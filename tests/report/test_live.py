@@ -80,6 +80,7 @@ def test_moments_are_those_of_the_result(agent: str | Agent, mode: str, monkeypa
     np.testing.assert_array_equal(unwatched.finish_time, finish)
 
 
+@pytest.mark.ci
 def test_the_browser_keeps_the_last_state_and_the_report(browse: Callable[..., tuple[str, list[str]]]) -> None:
     with LivePage() as page:
         page.begin("easy on <b>pik</b>", 5_000, 64)
@@ -108,6 +109,7 @@ def test_a_page_that_nobody_opens_ends_at_once() -> None:
         fetch(f"{address}state")
 
 
+@pytest.mark.ci
 def test_answers() -> None:
     with LivePage() as page:
         page.begin("easy on pik", 10, 64)
@@ -126,6 +128,7 @@ def test_answers() -> None:
     assert after["charts"]["utilization"]["lines"][0]["y"] == [0, 25, 25]
 
 
+@pytest.mark.ci
 def test_hosts_and_idle_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that another site gives this machine is refused, and a connection that asks nothing is closed."""
     monkeypatch.setattr("hdsim.report.live._IDLE", 0.2)
@@ -147,6 +150,7 @@ def test_hosts_and_idle_connections(monkeypatch: pytest.MonkeyPatch) -> None:
             assert idle.recv(1) == b""
 
 
+@pytest.mark.ci
 def test_command(tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     (tmp_path / "slow.py").write_text(AGENT)
     settings = ["platform=teaching", "workload.jobs=300", "agent.path=slow.py"]

@@ -479,6 +479,7 @@ def test_distributions_of_a_run_without_a_queue_are_sentences(tmp_path: Path) ->
     assert told["Bounded slowdown"] == "No job that has ended was slowed down by waiting."
 
 
+@pytest.mark.ci
 def test_a_broken_page_is_noticed(visit: Callable[..., Visit]) -> None:
     for script in ("throw new Error('x')", "console.error('x')", "Promise.reject('x')", "fetch('http://example.org')"):
         content = f"<!DOCTYPE html><html><body><p>page</p><script>{script}</script></body></html>"
@@ -646,6 +647,7 @@ READER = """
 """
 
 
+@pytest.mark.ci
 def test_reading_the_table(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = of_users(tmp_path / "run")
     page = visit(render(run), READER)
@@ -801,6 +803,7 @@ def test_empty_fields_of_details_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", *ci("pdf", "svg")])
+@pytest.mark.ci
 def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     on_gaia(tmp_path / "run", 300)
     done = hdsim("report", tmp_path / "run", "--figures", "figures", "--figure-format", kind)
@@ -842,6 +845,7 @@ def test_figures_of_runs_with_little_in_them(make: Callable[[Path], Run], tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["svg", *ci("png")])
+@pytest.mark.ci
 def test_same_run_same_figures(kind: str, tmp_path: Path) -> None:
     from hdsim.report import figures
 
@@ -851,6 +855,7 @@ def test_same_run_same_figures(kind: str, tmp_path: Path) -> None:
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
 
 
+@pytest.mark.ci
 def test_command_writes_the_page(tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     mixed(tmp_path / "run")
     done = hdsim("report", "run")

@@ -219,6 +219,7 @@ class Stops(StaticWindow):
 """
 
 
+@pytest.mark.ci
 def test_an_interrupted_run_keeps_its_supersteps(warm: Warm, tmp_path: Path) -> None:
     (tmp_path / "stops.py").write_text(STOPS)
     whole = hdsim(warm, tmp_path, "bsp", "run", "controller=static_window", "supersteps=4", "hydra.run.dir=whole")

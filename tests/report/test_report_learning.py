@@ -73,6 +73,7 @@ def test_preferences_are_shares_of_the_decisions(run: Run) -> None:
     assert curves(panel)["preferred_actions"]["void"] == ([0, 100, 200], [50, 10, 10])
 
 
+@pytest.mark.ci
 def test_the_page_and_the_figures_have_them(run: Run, tmp_path: Path) -> None:
     page = render(run)
     assert all(f'"{title}"' in page for title in ("Rewards", "Validation", "Losses", "Action preferences"))

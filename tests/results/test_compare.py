@@ -229,6 +229,7 @@ def test_baseline_by_label(tmp_path: Path) -> None:
         compare([tmp_path], baseline=Path("sfj"))
 
 
+@pytest.mark.ci
 def test_many_scenarios_fit_a_screen(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     """Configurations by scenarios for each metric, then ratios over all of them; every detail on request."""
     for factor in (1.0, 2.0, 3.0):
@@ -407,6 +408,7 @@ def test_one_run_and_unknown_metrics_are_refused(tmp_path: Path) -> None:
         compare([tmp_path], ["makspan"])
 
 
+@pytest.mark.ci
 def test_command(hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     for seed in (1, 2):
         made(tmp_path / f"sweep/a{seed}", "fcfs", seed)

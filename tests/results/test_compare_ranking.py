@@ -156,6 +156,7 @@ def test_one_trace_at_several_loads_is_one_draw() -> None:
     assert plain.value == staged.value and (plain.low, plain.high) != (staged.low, staged.high)
 
 
+@pytest.mark.ci
 def test_rankings_over_loads_average_their_replications(tmp_path: Path) -> None:
     loads, agents, seeds = (0.5, 0.6, 0.7, 0.8), ("fcfs", "sjf", "ljf"), (1, 2)
     metrics = {

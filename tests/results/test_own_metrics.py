@@ -76,6 +76,7 @@ def test_numbers_arrays_and_none(hdsim: Hdsim, tmp_path: Path) -> None:
     assert any(line[0] == "area" for line in table if line)
 
 
+@pytest.mark.ci
 def test_comparison_knows_the_direction(hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     sweep = ("run", "-m", *SMALL, "agent=fcfs,sjf", "metrics=mine.py", "hydra.sweep.dir=sweep")
@@ -108,6 +109,7 @@ def test_a_search_by_a_metric(hdsim: Hdsim, tmp_path: Path) -> None:
     assert "tune.metric: expected a metric whose high or low values are better" in refused.stderr
 
 
+@pytest.mark.ci
 def test_runs_with_other_definitions_are_not_compared(hdsim: Hdsim, tmp_path: Path) -> None:
     for number, text in enumerate((MINE, MINE.replace('unit="s", better="lower"', 'unit="s", better="higher"'))):
         (tmp_path / "mine.py").write_text(text)

@@ -135,6 +135,7 @@ def test_means_are_those_of_single_jobs_and_seconds(data: st.DataObject) -> None
     assert found["loss_of_capacity"] == pytest.approx(lost / span if span else 0)
 
 
+@pytest.mark.ci
 def test_runs_reports_and_comparisons_have_the_same_jobs(hdsim: Hdsim, tmp_path: Path) -> None:
     sweep = ("run", "-m", "platform=teaching", "workload.jobs=200", "hydra.sweep.dir=runs", "warmup=10%", "cooldown=1h")
     done = hdsim(*sweep, "agent=fcfs,sjf")

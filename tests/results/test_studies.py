@@ -145,6 +145,7 @@ def test_tables_are_written_in_three_formats(tmp_path: Path) -> None:
     assert r"a\_b | c & 1,234.50 & baseline \\" in paths[2].read_text()
 
 
+@pytest.mark.ci
 def test_an_own_study(hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text(OWN)
     done = hdsim("study", "orders.yaml", "--check")
@@ -186,6 +187,7 @@ def test_an_own_study(hdsim: Hdsim, tmp_path: Path) -> None:
     assert other.returncode == 2 and "expected the runs of the same commands, got others for orders" in other.stderr
 
 
+@pytest.mark.ci
 def test_margins_are_those_of_replays(hdsim: Hdsim, tmp_path: Path) -> None:
     platform = hdsim_package.load_platform("teaching")
     windows = [
@@ -344,6 +346,7 @@ def _marks(study: Study) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     "study", [pytest.param(study, id=name, marks=_marks(study)) for name, study in STUDIES.items()]
 )
+@pytest.mark.ci
 def test_the_numbers_of_a_study(hdsim: Hdsim, study: Study) -> None:
     done = hdsim("study", study.path, "--check", "--data", DATA)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -68,6 +68,7 @@ def assert_identical(rerun: subprocess.CompletedProcess[str], *runs: Path, name:
         ("bsp run", ("supersteps=20",), "supersteps.csv"),
     ],
 )
+@pytest.mark.ci
 def test_equal_runs_are_told_identical(
     command: str, overrides: tuple[str, ...], name: str, hdsim: Hdsim, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_training_is_repeated_with_its_checkpoints(hdsim: Hdsim, tmp_path: Pat
     assert dict(run.compare(tmp_path / "again"))["checkpoints/earlier.safetensors"] == "is not written now"
 
 
+@pytest.mark.ci
 def test_a_sweep(hdsim: Hdsim, tmp_path: Path) -> None:
     made(hdsim, "run", "-m", *SMALL, "agent=fcfs,random", "seed=1,2", "hydra.sweep.dir=sweep")
     done = hdsim("rerun", "sweep")
@@ -110,6 +112,7 @@ def test_a_sweep(hdsim: Hdsim, tmp_path: Path) -> None:
     assert done.stdout.endswith("\n2 of 4 runs have identical results, 1 differ, 1 cannot be repeated\n")
 
 
+@pytest.mark.ci
 def test_files_of_a_run_of_a_sweep_are_found_from_anywhere_and_where_they_have_moved(
     hdsim: Hdsim, tmp_path: Path, root: Path
 ) -> None:
@@ -137,6 +140,7 @@ def test_files_of_a_run_of_a_sweep_are_found_from_anywhere_and_where_they_have_m
 
 
 @pytest.mark.parametrize("changed", ["mine.py", "helper.py", "trace.swf"])
+@pytest.mark.ci
 def test_changed_inputs_are_told_before_they_are_executed(changed: str, hdsim: Hdsim, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "helper.py").write_text("POLICY = 'first'\n")
@@ -160,6 +164,7 @@ def test_changed_inputs_are_told_before_they_are_executed(changed: str, hdsim: H
         assert (tmp_path / "executed").exists()
 
 
+@pytest.mark.ci
 def test_a_difference_names_file_job_and_software(hdsim: Hdsim, tmp_path: Path) -> None:
     made(hdsim, "run", *SMALL, "hydra.run.dir=run")
     jobs = tmp_path / "run/jobs.csv"
@@ -180,6 +185,7 @@ def test_a_difference_names_file_job_and_software(hdsim: Hdsim, tmp_path: Path) 
     assert all(text in done.stdout for text in told), done.stdout
 
 
+@pytest.mark.ci
 def test_differences_of_files_that_are_no_table_are_told(hdsim: Hdsim, tmp_path: Path) -> None:
     made(hdsim, "run", *SMALL, "hydra.run.dir=run")
     jobs = tmp_path / "run/jobs.csv"
@@ -204,6 +210,7 @@ def test_a_bundled_trace_that_has_changed_is_told(hdsim: Hdsim, tmp_path: Path) 
     assert f"lublin_4000.swf' SHA-256 {'0' * 64} then, SHA-256 " in done.stderr
 
 
+@pytest.mark.ci
 def test_what_cannot_be_repeated(hdsim: Hdsim, tmp_path: Path) -> None:
     made(hdsim, "run", *SMALL, "hydra.run.dir=run")
     made(hdsim, "run", *SMALL, "seed=2", "hydra.run.dir=other")

@@ -498,6 +498,7 @@ def test_no_directory_and_no_run(tmp_path: Path) -> None:
         read(tmp_path / "file")
 
 
+@pytest.mark.ci
 def test_the_same_run_in_two_processes_writes_the_same_jobs(tmp_path: Path, root: Path) -> None:
     for name, hash_seed in (("a", "1"), ("b", "2")):
         options = [

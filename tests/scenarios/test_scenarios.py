@@ -127,6 +127,7 @@ def test_jobs_start_when_they_should(
 
 @pytest.mark.requires("kube")
 @pytest.mark.parametrize("file", ["orders", *ci(*(file for file in SCENARIOS if file != "orders"))])
+@pytest.mark.ci
 def test_pods_are_bound_when_they_should(file: str, cluster: Cluster, tmp_path: Path) -> None:
     faults = []
     for number, scenario in enumerate(filter(on_pods, SCENARIOS[file])):

@@ -97,6 +97,7 @@ def test_compiled_replays_are_those_of_the_engine(case: Any) -> None:
 
 @pytest.mark.parametrize("memory", [300, 375, 900])
 @pytest.mark.parametrize("agent", ["easy", "easy-sjf", "easy-first-spread"])
+@pytest.mark.ci
 def test_compiled_replays_are_those_of_the_engine_on_long_queues(agent: str, memory: int) -> None:
     platform = of_nodes([{"cores": 8, "memory": memory_of} for memory_of in (1.25, 2.0, 4.0) * 8])
     jobs = hdsim.load_workload({"model": "lublin", "jobs": 1200, "load": 1.1}, platform, seed=memory)

@@ -123,6 +123,7 @@ def test_availability_of_a_replay() -> None:
 
 
 @pytest.mark.parametrize(("length", "mtbf", "mttr"), [(50.0, 100.0, 30.0), (150.0, 100.0, 10.0), (80.0, 100.0, 0.0)])
+@pytest.mark.ci
 def test_expected_completion_with_restarts(length: float, mtbf: float, mttr: float) -> None:
     """(e^(L/mtbf) - 1) (mtbf + mttr), as every start finds the node up and exponential times have no memory."""
     jobs = 4000

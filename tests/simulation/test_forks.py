@@ -119,6 +119,7 @@ SLOW = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=marks) for name in test_golden.RUNS for marks in [SLOW.get(name, ())]]
 )
+@pytest.mark.ci
 def test_a_chain_of_forks_leaves_the_same_jobs_csv(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forks = 0
 

@@ -37,6 +37,7 @@ def jobs(seed: int, count: int, cores: int, **columns: Any) -> hdsim.Workload:
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["fcfs", "sjf", "wfp3"]))
+@pytest.mark.ci
 def test_one_reservation_is_easy_and_one_for_each_job_conservative(seed: int, order: str) -> None:
     platform, workload = hdsim.Platform.homogeneous(nodes=8, cores_per_node=1), jobs(seed, 60, 8)
     for depth, rule in ((1, "easy"), (60, "conservative")):
@@ -46,6 +47,7 @@ def test_one_reservation_is_easy_and_one_for_each_job_conservative(seed: int, or
 
 
 @given(st.integers(0, 2**32), st.integers(2, 5))
+@pytest.mark.ci
 def test_candidates_have_an_order_of_their_own(seed: int, depth: int) -> None:
     workload = jobs(seed, 40, 8)
     agent = {"job_policy": "fcfs", "backfill": depth, "backfill_order": "sjf"}
@@ -56,6 +58,7 @@ def test_candidates_have_an_order_of_their_own(seed: int, depth: int) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.ci
 def test_a_reservation_for_each_job_on_nodes_with_memory_is_conservative(fails: bool) -> None:
     target = "hdsim.failures.Exponential"
     failures: Any = {"_target_": target, "mtbf": 4000.0, "mttr": 100.0, "max_restarts": None} if fails else "none"
@@ -92,6 +95,7 @@ def test_a_depth_as_a_setting_is_that_of_the_number() -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 16])
+@pytest.mark.ci
 def test_compiled_replays_of_many_jobs_are_those_of_the_engine(depth: int) -> None:
     workload, agent = jobs(3, 3000, 24), {"job_policy": "saf", "backfill": depth}
     platform = hdsim.Platform.homogeneous(nodes=16, cores_per_node=4)

@@ -158,6 +158,7 @@ def test_a_job_that_never_fits_holds_no_other_job_up(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize(("agent", "backfill"), [(Rollout, "none"), (Rollout, "easy"), (Mcts, "easy")])
+@pytest.mark.ci
 def test_searches_decide_behind_batsim_as_in_the_simulation(
     agent: type[Rollout], backfill: str, platform: str, options: dict[str, Any], tmp_path: Path
 ) -> None:

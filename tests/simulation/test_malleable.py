@@ -271,6 +271,7 @@ def test_a_failure_undoes_the_end_of_an_attempt_over_several_segments() -> None:
     assert result.metrics["utilization"] == (2 * 50 + 4 * 10 + 2 * 40) / (10 * 100)
 
 
+@pytest.mark.ci
 def test_invariants_are_checked_without_assertions() -> None:
     script = (
         "from hdsim import Agent, Platform, Workload, simulate\n"

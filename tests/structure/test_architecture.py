@@ -164,6 +164,7 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
         pytest.fail(" -> ".join(str(path.relative_to(ROOT)) for path in error.args[1]))
 
 
+@pytest.mark.ci
 def test_only_light_packages_are_imported_with_a_module() -> None:
     light = LIGHT | set(sys.stdlib_module_names)
     others = {path: packages_loaded(path) - light - heavy(str(path.relative_to(PACKAGE))) for path in MODULES}
@@ -182,6 +183,7 @@ def test_hydra_is_used_through_its_public_modules() -> None:
     assert not found
 
 
+@pytest.mark.ci
 def test_optional_packages_are_not_imported_by_the_core() -> None:
     others = {path: packages_loaded(path) & (NEVER - heavy(str(path.relative_to(PACKAGE)))) for path in MODULES}
     assert not {str(path): packages for path, packages in others.items() if packages}
