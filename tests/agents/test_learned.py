@@ -25,7 +25,6 @@ from hdsim.kernels.scored_queue import PERIOD
 from hdsim.learning.training.order.windows import OrderWindow, capability, draw_away, draw_capability, draw_home
 from hdsim.scheduling.learned import Checks, columns_of, power_order, read_networks
 from hdsim.scheduling.orders import SHIPPED
-from hdsim.simulation import simulation
 from hdsim.util.resources import folder
 from hdsim.workload.generators.lublin import generate
 
@@ -147,7 +146,7 @@ def test_scores_are_those_of_the_formulas(seed: int) -> None:
 @pytest.mark.parametrize("batch", [True, False])
 @pytest.mark.parametrize(("seed", "users"), [(7, 0), (23, 0), (23, 3)])
 def test_compiled_replays_are_those_of_the_engine(
-    seed: int, users: int, backfill: str, commit: bool, batch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, users: int, backfill: str, commit: bool, batch: bool, tmp_path: Path
 ) -> None:
     from hdsim.learning.training.order.evolution import scales
 
@@ -160,9 +159,7 @@ def test_compiled_replays_are_those_of_the_engine(
     card.write_text(json.dumps({"weights": weights.tolist()}))
     agent = {"job_policy": str(card), "backfill": backfill, "commit_head": commit}
     options = {"batch_events": batch, "kill_at_walltime": batch}
-    compiled = hdsim.simulate(PLATFORM, jobs, agent, **options)
-    monkeypatch.setattr(simulation, "compiled_cores", lambda *_, **__: None)
-    engine = hdsim.simulate(PLATFORM, jobs, agent, **options)
+    compiled, engine = (hdsim.simulate(PLATFORM, jobs, agent, check=check, **options) for check in (False, True))
     assert (compiled.engine["mode"], engine.engine["mode"]) == ("compiled", "events")
     for name in engine.jobs:
         np.testing.assert_array_equal(compiled.jobs[name], engine.jobs[name], err_msg=name)
@@ -186,17 +183,13 @@ def test_the_network_that_evolution_begins_with_is_smallest_area_first(backfill:
     assert cost == pytest.approx(saf.metrics["mean_bounded_slowdown"], rel=1e-12)
 
 
-def test_a_plain_order_that_is_far_better_on_the_past_is_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_order_that_is_far_better_on_the_past_is_followed(tmp_path: Path) -> None:
     """Here the network serves the largest area first."""
     card = tmp_path / "learned.json"
     card.write_text(json.dumps({"weights": (-SAF).tolist()}))
     jobs = generate(600, seed=8, cores=64, typed=False, arrival_factor=0.7)
     agent = {"job_policy": str(card), "backfill": "easy"}
-    compiled = hdsim.simulate(PLATFORM, jobs, agent)
-    monkeypatch.setattr(simulation, "compiled_cores", lambda *_, **__: None)
-    engine = hdsim.simulate(PLATFORM, jobs, agent)
+    compiled, engine = (hdsim.simulate(PLATFORM, jobs, agent, check=check) for check in (False, True))
     np.testing.assert_array_equal(compiled.jobs["starting_time"], engine.jobs["starting_time"])
     laf = hdsim.simulate(PLATFORM, jobs, "easy-laf")
     assert (compiled.jobs["starting_time"] != laf.jobs["starting_time"]).any()
@@ -442,16 +435,15 @@ def test_a_card_without_weights_is_an_error(content: str, told: str, tmp_path: P
     assert caught.value.where == str(path) and len(str(caught.value)) < 300
 
 
-def test_with_backfilling_jobs_are_scored_after_every_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_backfilling_jobs_are_scored_after_every_start() -> None:
     """The schedules of the engine differ where they are scored once a pass, and without backfilling they do not."""
     jobs = generate(250, seed=9, cores=64, typed=False, arrival_factor=0.7)
-    monkeypatch.setattr(simulation, "compiled_cores", lambda *_, **__: None)
     for backfill in ("none", "easy", "rlscheduler"):
         agent = ClassicAgent("learned", backfill=backfill, commit_head=backfill != "easy")
         once = ClassicAgent("learned", backfill=backfill, commit_head=backfill != "easy")
         assert once.rules is not None
         once.rules = dataclasses.replace(once.rules, order=dataclasses.replace(once.rules.order, after_start=False))
-        starts = [hdsim.simulate(PLATFORM, jobs, each).jobs["starting_time"] for each in (agent, once)]
+        starts = [hdsim.simulate(PLATFORM, jobs, each, check=True).jobs["starting_time"] for each in (agent, once)]
         assert (starts[0] == starts[1]).all() == (backfill == "none")
 
 

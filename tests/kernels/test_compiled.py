@@ -152,7 +152,7 @@ def test_idle_cores_are_maximal_ranges(sizes, seed):
     [
         {"job_policy": "wfp3"},
         {"backfill": "easy", "backfill_order": "random"},
-        {"backfill": "conservative", "core_policy": "random"},
+        {"backfill": "conservative", "core_policy": "least_allocated"},
     ],
 )
 def test_orders_and_core_policies_that_change_run_in_the_engine(options):
