@@ -20,17 +20,17 @@ from hdsim.agents.evolution import Evolution
 from hdsim.cluster.state import Cluster
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.errors import ConfigError
-from hdsim.kernels import matching
-from hdsim.kernels.matching import OVERSUBSCRIBED, ProcessorConstants, Wishes
 from hdsim.learning.agent import TensorShapes
 from hdsim.learning.settings import integer, number, word
+from hdsim.scheduling.kernels import matching
+from hdsim.scheduling.kernels.matching import OVERSUBSCRIBED, ProcessorConstants, Wishes
 from hdsim.util.units import in_bytes
 
 Floats = NDArray[np.float64]
 
 #: Weights at the beginning: order by run time, cores, bandwidth and submission, of smallest or largest area first;
 #: tolerance: constant, by run time, cores and bandwidth; logarithm of the leeway; columns of processors, see
-#: :mod:`hdsim.kernels.matching`.
+#: :mod:`hdsim.scheduling.kernels.matching`.
 FIRST = {
     "saf": (1, 1, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, -3, 0, 0),
     "laf": (-1, -1, 0, 0, 0, 0, 0, 0, 2.3, -1, 0, 0, -3, 0, 0),

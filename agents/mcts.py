@@ -11,11 +11,11 @@ import numpy as np
 
 from hdsim.agents.rollout import Floats, Ints, Rollout
 from hdsim.errors import ConfigError
-from hdsim.kernels.tree_search import Tree, back_up, descend, make_tree, most_visited, search
+from hdsim.scheduling.search.tree_search import Tree, back_up, descend, make_tree, most_visited, search
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
-    from hdsim.kernels.scenarios import Future
+    from hdsim.scheduling.search.scenarios import Future
 
 #: Play-outs between two looks at the clock.
 _AT_ONCE = 16
@@ -106,7 +106,10 @@ class Mcts(Rollout):
         path: Ints,
         number: int,
     ) -> None:
-        """Adds play-outs to a tree, in compiled code or on forks; see :func:`hdsim.kernels.tree_search.search`."""
+        """Adds play-outs to a tree, in compiled code or on forks.
+
+        See :func:`hdsim.scheduling.search.tree_search.search`.
+        """
         if compiled:
             assert self.rules is not None
             coming = self._keys(cluster, future, [*self._orders, self.rules.order], slice(None))

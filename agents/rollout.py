@@ -18,9 +18,13 @@ from numpy.typing import NDArray
 
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.kernels.heads import distinct, heads_of
-from hdsim.kernels.network_play_outs import Ahead, network_first_starts, network_play_outs
-from hdsim.kernels.play_outs import (
+from hdsim.scheduling.learned.order import Present
+from hdsim.scheduling.learned.play_outs import Ahead, network_first_starts, network_play_outs
+from hdsim.scheduling.orders import job_order
+from hdsim.scheduling.past import Past, arrivals_of
+from hdsim.scheduling.rules import HEAD_ALONE_NUMBERS
+from hdsim.scheduling.search.heads import distinct, heads_of
+from hdsim.scheduling.search.play_outs import (
     MEAN_COSTS,
     Decision,
     Situation,
@@ -29,11 +33,7 @@ from hdsim.kernels.play_outs import (
     mean_cost,
     play_outs,
 )
-from hdsim.kernels.rules import HEAD_ALONE_NUMBERS
-from hdsim.kernels.scenarios import Future
-from hdsim.scheduling.learned import Present
-from hdsim.scheduling.orders import job_order
-from hdsim.scheduling.past import Past, arrivals_of
+from hdsim.scheduling.search.scenarios import Future
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -67,7 +67,7 @@ ROUND = 8
 
 
 class Follower(ClassicAgent):
-    """The base policy of a play-out, whose first head is given; see :func:`hdsim.kernels.play_outs.play_out`.
+    """The base policy of a play-out, whose first head is given; see :func:`hdsim.scheduling.search.play_outs.play_out`.
 
     Args:
         first: The first head.

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/structure")]
 
-from test_architecture import LAYERS, PACKAGE, arrows  # noqa: E402
+from test_architecture import LAYERS, PACKAGE, arrows, files_imported, part  # noqa: E402
 
 from hdsim.config import descriptions  # noqa: E402
 from hdsim.config.catalog import default_settings  # noqa: E402
@@ -44,10 +44,22 @@ def packages() -> str:
     rows = []
     for name in PACKAGES:
         folder = PACKAGE / name
-        source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-        text = ast.get_docstring(ast.parse(source.read_text())) or ""
-        rows.append((name, re.split(r"(?<=[.])\s", text.replace("``", ""))[0].replace("\n", " ")))
+        rows.append((name, first_sentence(folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py"))))
     return text_block(rows)
+
+
+def kernels() -> str:
+    """The first sentence of the docstring of each package with kernels, lowest layer first."""
+    compiling = PACKAGE / "kernels/compiling.py"
+    folders = {path.parent for path, imported in files_imported().items() if compiling in imported}
+    ordered = sorted(folders, key=lambda folder: (PACKAGES.index(part(folder)), folder))
+    return text_block([(str(each.relative_to(PACKAGE)), first_sentence(each / "__init__.py")) for each in ordered])
+
+
+def first_sentence(source: Path) -> str:
+    """The first sentence of the docstring of a file."""
+    text = ast.get_docstring(ast.parse(source.read_text())) or ""
+    return re.split(r"(?<=[.])\s", text.replace("``", ""))[0].replace("\n", " ")
 
 
 def metrics() -> str:
@@ -90,6 +102,7 @@ def text_block(rows: Sequence[Sequence[str]]) -> str:
 MAKERS: dict[str, Callable[[], str]] = {
     "imports": imports,
     "packages": packages,
+    "kernels": kernels,
     "metrics": metrics,
     "teaching": teaching,
     "keys_run": lambda: keys(descriptions.RUN, "config"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.kernels.placements import count_cores
+from hdsim.cluster.kernels.placements import count_cores
 from hdsim.util.arrays import Ints
 from hdsim.util.copies import itself
 

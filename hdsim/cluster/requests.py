@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cluster.kernels import chunks
+from hdsim.cluster.kernels.chunks import Chunk
 from hdsim.errors import ConfigError, DecisionError
-from hdsim.kernels import profiles as kernels
-from hdsim.kernels.profiles import Chunk
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import own, with_own_containers
 from hdsim.util.units import in_bytes
@@ -293,7 +293,7 @@ class FreeNodes:
         return FreeNodes(self.idle, self.memory, self.gpus, self.pods, self.storage, self.masks, self.up)
 
     def arrays(self) -> tuple[Floats, NDArray[np.bool_]]:
-        """Returns the (R, N) amounts and the (M, N) allowed nodes of :mod:`hdsim.kernels.profiles`."""
+        """Returns the (R, N) amounts and the (M, N) allowed nodes of :mod:`hdsim.cluster.kernels.chunks`."""
         return self._amounts.copy(), np.array([self._allowed(mask) for mask in self.masks or [None]])
 
     def _allowed(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
@@ -303,12 +303,12 @@ class FreeNodes:
     def capacity(self, chunk: Chunk) -> Ints:
         """Returns the number of chunks of a job that fit on each node."""
         room, mask = np.empty(len(self.idle)), self.masks[chunk.place] if self.masks else None
-        kernels.capacity(self._amounts, self._allowed(mask)[None], chunk._replace(place=0), 0, len(room), room)
+        chunks.capacity(self._amounts, self._allowed(mask)[None], chunk._replace(place=0), 0, len(room), room)
         return room.astype(np.int64)
 
     def add(self, nodes: Ints, cores: Ints, chunk: Chunk) -> None:
         """Releases the resources of a job on nodes; a negative number of `cores` allocates them."""
-        kernels.add_on_nodes(self._amounts, chunk, nodes, cores)
+        chunks.add_on_nodes(self._amounts, chunk, nodes, cores)
 
     def resources(self, chunk: Chunk) -> dict[str, tuple[float, Floats | None]]:
         """Returns, for stores without core ids, what a chunk takes of each resource and what is free of it (N,)."""

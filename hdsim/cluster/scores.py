@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hdsim.cluster.kernels.scores import place
 from hdsim.cluster.policies import SCORES
-from hdsim.kernels.scores import place
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
-    from hdsim.kernels.profiles import Chunk
+    from hdsim.cluster.kernels.chunks import Chunk
 
 #: CPU in cores and memory in bytes that kube-scheduler assumes for a pod without requests: 100m and 200 MiB.
 _ASSUMED = np.array([0.1, 200 * 2.0**20])

@@ -26,7 +26,7 @@ class Contention:
     """Base class of contention models.
 
     Attributes:
-        kernel: Number of the model in :mod:`hdsim.kernels.speeds`, 0 without a kernel.
+        kernel: Number of the model in :mod:`hdsim.contention.kernels.speeds`, 0 without a kernel.
         parameters: (R, P) parameters of the kernel.
 
     Args:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import ROUNDING, CoreContention, by_bandwidth, shares_bandwidth
+from hdsim.contention.kernels.speeds import FAIR_SHARE, fair_share
 from hdsim.errors import ConfigError
-from hdsim.kernels.speeds import FAIR_SHARE, fair_share
 from hdsim.util.rules import is_finite
 
 if TYPE_CHECKING:

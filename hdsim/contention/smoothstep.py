@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import CoreContention
+from hdsim.contention.kernels.speeds import SMOOTHSTEP, smoothstep
 from hdsim.errors import ConfigError, HdsimError, PlatformError, nearest
-from hdsim.kernels.speeds import SMOOTHSTEP, smoothstep
 from hdsim.platform.schema import GPU
 from hdsim.util.rules import is_finite
 

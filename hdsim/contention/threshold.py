@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import ROUNDING, ProcessorContention, by_bandwidth, shares_bandwidth
-from hdsim.kernels.speeds import THRESHOLD, threshold
+from hdsim.contention.kernels.speeds import THRESHOLD, threshold
 from hdsim.platform.power import BUSY_SPEED
 
 if TYPE_CHECKING:

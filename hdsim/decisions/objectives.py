@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hdsim.decisions.base import Decisions, Objective, ObjectiveSetup, oversubscription_limit
-from hdsim.kernels.progress import busy_speed
-from hdsim.kernels.rules import TAU
+from hdsim.decisions.kernels.progress import busy_speed
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
+from hdsim.scheduling.rules import TAU
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

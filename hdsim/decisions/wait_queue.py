@@ -128,7 +128,7 @@ class PartialPlacement:
 
     Attributes:
         job: The job.
-        chunks: Chunks without a node yet (see :class:`hdsim.kernels.profiles.Chunk`).
+        chunks: Chunks without a node yet (see :class:`hdsim.cluster.kernels.chunks.Chunk`).
         total: Chunks of the job.
         cpu_per_chunk: CPU of a chunk in cores.
         capacity: (N,) chunks that fit on each node now.

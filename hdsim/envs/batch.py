@@ -12,6 +12,10 @@ import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from hdsim.cluster.kernels import nodes
+from hdsim.cluster.kernels.chunks import JobRequests
+from hdsim.cluster.kernels.free_ranges import make_free_ranges, placements
+from hdsim.cluster.kernels.pcg64 import words_of
 from hdsim.cluster.policies import SCORES
 from hdsim.cluster.requests import Requests
 from hdsim.cluster.state import FinalState, completed
@@ -24,22 +28,20 @@ from hdsim.decisions.base import oversubscription_limit
 from hdsim.decisions.observations.hdeeprm import ORDER_OF, STATES, Minimal, Normal, Small
 from hdsim.decisions.observations.jobs import JobsObserver
 from hdsim.envs.episodes import TraceWindow
+from hdsim.envs.kernels import episode_state, node_episodes
+from hdsim.envs.kernels.episode_state import EPISODE, JOB, OWN_JOB, RULES, Outcome, State, Trace
+from hdsim.envs.kernels.episodes import step
+from hdsim.envs.kernels.node_episodes import PRESENT, Grid
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, Views
 from hdsim.errors import ConfigError
-from hdsim.kernels import episode_state, machine_speeds, node_episodes, nodes
-from hdsim.kernels.episode_state import EPISODE, JOB, OWN_JOB, RULES, Outcome, State, Trace
-from hdsim.kernels.episodes import step
-from hdsim.kernels.free_ranges import make_free_ranges, placements
-from hdsim.kernels.node_episodes import PRESENT, Grid
-from hdsim.kernels.pcg64 import words_of
-from hdsim.kernels.profiles import JobRequests
-from hdsim.kernels.rules import DECIDING, NUMBERS, TAU, Backfilling, Deciding
 from hdsim.platform.power import BUSY_SPEED, OVERSUBSCRIBED, PSTATES
 from hdsim.results.result import Result
 from hdsim.scheduling.backfill.arrays import job_requests
+from hdsim.scheduling.machine import speeds
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import ranking
+from hdsim.scheduling.rules import DECIDING, NUMBERS, TAU, Backfilling, Deciding
 from hdsim.simulation.compiled import has_plain_jobs
 from hdsim.simulation.contended import require_speed, shared_state
 from hdsim.util.intervals import IntervalSets
@@ -393,7 +395,7 @@ def _state(environment: SchedulingEnv, num_envs: int, jobs: int, trace: Trace, *
     observer, rules = environment.problem.observer, trace.rules[0]
     running = min(jobs, rules.cores)
     released = running if rules.backfill else 0
-    ends = running if not on_nodes else max(machine_speeds.FEW, 2 * min(jobs, environment.platform.n_cores) + 2) + 2
+    ends = running if not on_nodes else max(speeds.FEW, 2 * min(jobs, environment.platform.n_cores) + 2) + 2
     rows = observer.queue_size if isinstance(observer, JobsObserver) else rules.choices
 
     def room(*shape: int, dtype: Any = np.float64) -> Any:

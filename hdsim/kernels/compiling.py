@@ -29,6 +29,9 @@ from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
+#: Begin of the names of modules whose machine code is kept.
+_PREFIX = f"{__name__.partition('.')[0]}."
+
 # Age at which the machine code of other versions is removed, in seconds.
 _UNUSED = 30 * 86400.0
 
@@ -109,7 +112,7 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
     if reorders:
         options["fastmath"] = {"reassoc", "contract", "nsz"}
     # Digests cover the kernels of hdsim only.
-    kept = not inline and function.__module__.startswith(f"{__package__}.")
+    kept = not inline and function.__module__.startswith(_PREFIX)
     folder = _folder_of(function.__module__) if kept else None
     if not _HAS_INTERNALS:
         kept = kept and folder is not None
@@ -331,7 +334,7 @@ if _HAS_INTERNALS:
         """Announces the first compilation of a process, on a terminal or else in the log."""
 
         def on_start(self, event: Any) -> None:
-            if event.data["dispatcher"].py_func.__module__.startswith("hdsim.kernels"):
+            if event.data["dispatcher"].py_func.__module__.startswith(_PREFIX):
                 numba.core.event.unregister("numba:compile", self)
                 kept = "once on this machine" if _FOLDER is not None else "in each process, since no cache is writable"
                 message = f"compiling the kernels that this run needs ({kept}, at most 20 s) ..."

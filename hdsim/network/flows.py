@@ -11,7 +11,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.sharing import Streams
+from hdsim.network.kernels.sharing import Streams
 from hdsim.network.maxmin import MaxMin
 
 #: Stream, remaining amount and rate of each unfinished flow.

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels import flows
-from hdsim.kernels.components import solve_components
-from hdsim.kernels.maxmin import UNPREPARED, settle
-from hdsim.kernels.sharing import DATE, LOAD, MOVED, SECONDS, Streams, grown, idle
+from hdsim.network.kernels import flows
+from hdsim.network.kernels.components import solve_components
+from hdsim.network.kernels.maxmin import UNPREPARED, settle
+from hdsim.network.kernels.sharing import DATE, LOAD, MOVED, SECONDS, Streams, grown, idle
 
 #: Links in use, usages at rate 1 and slopes: the rates per level of the links.
 Uses = tuple[Sequence[int], Sequence[float], Sequence[float]]

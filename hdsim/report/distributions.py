@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.rules import TAU
 from hdsim.report.charts import (
     POINTS,
     WIDE,
@@ -23,6 +22,7 @@ from hdsim.report.charts import (
 )
 from hdsim.report.colors import BLUE, GREEN, ORANGE, PURPLE, RED
 from hdsim.results.metrics import bounded_slowdown
+from hdsim.scheduling.rules import TAU
 
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run

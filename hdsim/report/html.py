@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.kernels.rules import rule_label
 from hdsim.report.charts import duration
 from hdsim.report.page import component, course, heading, listed, lone, page, scaled, tiles, words
 from hdsim.report.panels import panels
 from hdsim.report.recorded import waits
 from hdsim.results import metrics
+from hdsim.scheduling.rules import rule_label
 from hdsim.util.text import format_number
 
 if TYPE_CHECKING:

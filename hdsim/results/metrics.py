@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import UNFINISHED, FinalState
-from hdsim.kernels.rules import TAU
+from hdsim.scheduling.rules import TAU
 
 if TYPE_CHECKING:
     from hdsim.results.replay import FullReplay

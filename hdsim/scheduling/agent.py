@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.errors import ConfigError, DecisionError, nearest
-from hdsim.kernels.rules import UNLIMITED, name_and_depth, rule_label
+from hdsim.scheduling.rules import UNLIMITED, name_and_depth, rule_label
 from hdsim.util.copies import itself
 from hdsim.util.plugins import PluginType, installed, short_name
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.job_state import FinalState
-from hdsim.kernels.scenarios import Future, Seen, draw_future
+from hdsim.scheduling.search.scenarios import Future, Seen, draw_future
 from hdsim.workload.model import COLUMNS
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.kernels.lists import ListedJobs, improve, least_busy_times, make_steps, schedule
-from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, MEAN_COSTS, TURNAROUND_TIME, WAITING_TIME, mean_cost
-from hdsim.kernels.rules import TAU
 from hdsim.scheduling.agent import BACKFILLS
+from hdsim.scheduling.rules import TAU
+from hdsim.scheduling.search.play_outs import BOUNDED_SLOWDOWN, MEAN_COSTS, TURNAROUND_TIME, WAITING_TIME, mean_cost
 from hdsim.simulation.compiled import interchangeable_cores
+from hdsim.simulation.kernels.lists import ListedJobs, improve, least_busy_times, make_steps, schedule
 from hdsim.simulation.simulation import simulate
 
 if TYPE_CHECKING:

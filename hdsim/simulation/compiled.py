@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cluster.kernels.free_ranges import FreeRanges, make_free_ranges, placements
 from hdsim.cluster.requests import Requests
 from hdsim.cluster.selection import static_scores
 from hdsim.cluster.state import FinalState, completed
 from hdsim.cluster.stores.ordered import core_sets, preference
-from hdsim.kernels import machine
-from hdsim.kernels.free_ranges import FreeRanges, make_free_ranges, placements
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.machine import Replay
-from hdsim.kernels.machine_state import JobColumns, make_machine
-from hdsim.kernels.profiles import make_profile
-from hdsim.kernels.queue_tree import make_queue_tree
-from hdsim.kernels.ranked_queue import Plan, RankedQueue
-from hdsim.kernels.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, PLANNED, Backfilling
 from hdsim.platform.schema import CORES
 from hdsim.results.moment import Moment
 from hdsim.results.result import Result
-from hdsim.scheduling import learned
 from hdsim.scheduling.agent import StockRules, stock_rules
+from hdsim.scheduling.kernels.profiles import make_profile
+from hdsim.scheduling.learned import order as learned
+from hdsim.scheduling.machine import loop
+from hdsim.scheduling.machine.loop import Replay
+from hdsim.scheduling.machine.queue_tree import make_queue_tree
+from hdsim.scheduling.machine.ranked_queue import Plan, RankedQueue
+from hdsim.scheduling.machine.state import JobColumns, make_machine
 from hdsim.scheduling.queue import ranking
+from hdsim.scheduling.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, PLANNED, Backfilling
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ def make_checks(rules: StockRules, cores: int) -> learned.Checks | None:
 
 def advance(replay: Replay, checks: learned.Checks | None, instants: int) -> int:
     """Simulates at most a number of instants, fewer if the past is checked; returns a result of the machine."""
-    told = machine.advance(replay, instants)
-    if told == machine.CHECK:
+    told = loop.advance(replay, instants)
+    if told == loop.CHECK:
         assert checks is not None
         checks.check(replay)
     return int(told)
@@ -226,7 +226,7 @@ class CompiledReplay(ABC):
     def run(self, stop: Sequence[int], bar: ReplayBar) -> None:
         """Simulates to the end, or until there is a signal in `stop`."""
         while not stop:
-            over = self._advance(_INSTANTS) == machine.OVER
+            over = self._advance(_INSTANTS) == loop.OVER
             self._until = math.inf if over else self.now
             if over:
                 return
@@ -314,7 +314,7 @@ class CompiledCores(CompiledReplay):
     def _begin(self, held: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> tuple[FreeRanges, int]:
         """Returns the idle ranks before the first event and the number of running jobs, whose ranges it fills in.
 
-        See :func:`hdsim.kernels.free_ranges.placements` for the arguments.
+        See :func:`hdsim.cluster.kernels.free_ranges.placements` for the arguments.
         """
         return make_free_ranges(len(self._ranked)), 0
 

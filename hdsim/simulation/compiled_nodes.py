@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from hdsim.cluster.kernels.chunks import Holdings, JobRequests
+from hdsim.cluster.kernels.nodes import RANDOM
+from hdsim.cluster.kernels.pcg64 import restore, words_of
 from hdsim.cluster.policies import SCORES
 from hdsim.cluster.requests import Requests
 from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.kernels import machine
+from hdsim.contention.kernels.speeds import shared_of
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.machine_nodes import NODES_STATE, Candidates, NodeRules, OnNodes
-from hdsim.kernels.machine_speeds import DATES, FEW, Speeds
-from hdsim.kernels.node_plan import PLAN_STATE, NodePlan
-from hdsim.kernels.node_profiles import make_node_profile, with_entries, with_steps
-from hdsim.kernels.nodes import RANDOM
-from hdsim.kernels.pcg64 import restore, words_of
-from hdsim.kernels.profiles import Holdings, JobRequests
-from hdsim.kernels.queue_tree import QueueTree, make_queue_tree
-from hdsim.kernels.speeds import shared_of
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.backfill.arrays import job_requests, node_speeds
+from hdsim.scheduling.kernels.node_profiles import make_node_profile, with_entries, with_steps
+from hdsim.scheduling.machine import loop
+from hdsim.scheduling.machine.node_plan import PLAN_STATE, NodePlan
+from hdsim.scheduling.machine.nodes import NODES_STATE, Candidates, NodeRules, OnNodes
+from hdsim.scheduling.machine.queue_tree import QueueTree, make_queue_tree
+from hdsim.scheduling.machine.speeds import DATES, FEW, Speeds
 from hdsim.simulation.compiled import CompiledReplay, has_kernel, has_plain_jobs, make_checks, make_replay
 from hdsim.simulation.contended import require_speed, shared_state
 from hdsim.util.intervals import IntervalSets
@@ -32,9 +32,9 @@ from hdsim.util.intervals import IntervalSets
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.contention import Contention
-    from hdsim.kernels.machine import Replay
     from hdsim.platform.model import Platform
-    from hdsim.scheduling.learned import Checks
+    from hdsim.scheduling.learned.order import Checks
+    from hdsim.scheduling.machine.loop import Replay
     from hdsim.simulation.setup import ReplaySetup
     from hdsim.util.arrays import Ints
     from hdsim.workload.model import Workload
@@ -213,9 +213,9 @@ class CompiledNodes(CompiledReplay):
 
     def _advance(self, instants: int) -> int:
         told = super()._advance(instants)
-        if told == machine.FULL:
+        if told == loop.FULL:
             self._make_space()
-        elif told == machine.BROKEN:
+        elif told == loop.BROKEN:
             self._report_stop()
         return told
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.contention import Contention, CoreContention, ProcessorContention
+from hdsim.contention.kernels import speeds
 from hdsim.errors import ConfigError
-from hdsim.kernels import speeds
 from hdsim.simulation.executor import CoreIds, RigidExecutor, placed
 from hdsim.util.copies import with_own_containers
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cluster.kernels.free_ranges import FreeRanges, make_free_ranges
 from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.kernels.free_ranges import FreeRanges, make_free_ranges
 from hdsim.kernels.heap import make_heap
-from hdsim.kernels.profiles import add_release
 from hdsim.scheduling.agent import stock_rules
+from hdsim.scheduling.kernels.profiles import add_release
 from hdsim.simulation.compiled import CompiledCores, CompiledReplay, compiled_cores
 from hdsim.simulation.compiled_nodes import CompiledNodes, compiled_nodes
 from hdsim.util.arrays import sorted_within
@@ -22,8 +22,8 @@ from hdsim.util.intervals import IntervalSets
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.kernels.heap import Heap
-    from hdsim.kernels.machine import Replay
-    from hdsim.kernels.machine_state import Machine
+    from hdsim.scheduling.machine.loop import Replay
+    from hdsim.scheduling.machine.state import Machine
     from hdsim.simulation.engine import Engine, Rest
     from hdsim.simulation.setup import ReplaySetup
     from hdsim.util.arrays import Floats, Ints

@@ -17,7 +17,7 @@ import numpy as np
 
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import ConfigError, DecisionError
-from hdsim.kernels.walltime import reaches_walltime
+from hdsim.scheduling.machine.walltime import reaches_walltime
 from hdsim.simulation.agenda import AFTER_NODES
 from hdsim.simulation.outages import NodeOutages
 from hdsim.simulation.user_events import UserEvents
@@ -26,8 +26,8 @@ from hdsim.util.copies import with_own_containers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hdsim.contention.kernels import speeds
     from hdsim.failures import Failures
-    from hdsim.kernels import speeds
     from hdsim.simulation.executor import CoreIds, Executor, JobProgress
     from hdsim.workload.model import Workload
 

@@ -18,7 +18,7 @@ from hdsim.util.copies import with_own_containers
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.cluster.time_breakdown import TimeBreakdown
-    from hdsim.kernels import speeds
+    from hdsim.contention.kernels import speeds
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
-from hdsim.kernels.like_jobs import note_ends
-from hdsim.kernels.machine import OVER
 from hdsim.platform.model import Platform
 from hdsim.results.metrics import bounded_slowdown, slowdown, statistics
 from hdsim.scheduling.agent import Agent, StockRules, make_agent, stock_rules
+from hdsim.scheduling.learned.like_jobs import note_ends
+from hdsim.scheduling.machine.loop import OVER
 from hdsim.simulation.compiled import advance, has_kernel, interchangeable_cores, make_checks, make_replay
 from hdsim.simulation.setup import Model
 from hdsim.simulation.simulation import Simulation, simulate

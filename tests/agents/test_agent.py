@@ -8,9 +8,9 @@ import pytest
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
-from hdsim.kernels.rules import NUMBERS, name_and_depth, rule_label
 from hdsim.scheduling import backfill
 from hdsim.scheduling.agent import BACKFILLS, classic_name, make_agent, parse_name
+from hdsim.scheduling.rules import NUMBERS, name_and_depth, rule_label
 
 OWN = """
 import hdsim

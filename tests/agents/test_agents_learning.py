@@ -344,7 +344,7 @@ def test_plain_layers_take_observations_without_any_row() -> None:
 def test_compiled_layers_and_their_gradients_are_those_of_pytorch_in_double_precision(hidden: tuple[int, ...]) -> None:
     import torch
 
-    from hdsim.kernels.row_networks import BLOCK
+    from hdsim.learning.kernels.row_networks import BLOCK
     from hdsim.learning.training.row_networks import RowKernel, Rows
 
     torch.manual_seed(1)

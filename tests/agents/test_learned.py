@@ -17,14 +17,14 @@ from training_setups import make_setup, train_whole_and_cut
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
-from hdsim.kernels.learned_scores import COLUMNS, LANES, STATE, WEIGHTS, learned_scores, past_sums
-from hdsim.kernels.like_jobs import expect, make_latest, note_ends
-from hdsim.kernels.profiles import Releases
-from hdsim.kernels.rules import HEAD_ALONE_NUMBERS, NUMBERS
-from hdsim.kernels.scored_queue import PERIOD
 from hdsim.learning.training.order.windows import OrderWindow, capability, draw_away, draw_capability, draw_home
-from hdsim.scheduling.learned import Checks, columns_of, power_order, read_networks
+from hdsim.scheduling.kernels.profiles import Releases
+from hdsim.scheduling.learned.like_jobs import expect, make_latest, note_ends
+from hdsim.scheduling.learned.network import COLUMNS, LANES, STATE, WEIGHTS, learned_scores, past_sums
+from hdsim.scheduling.learned.order import Checks, columns_of, power_order, read_networks
+from hdsim.scheduling.learned.queue import PERIOD
 from hdsim.scheduling.orders import SHIPPED
+from hdsim.scheduling.rules import HEAD_ALONE_NUMBERS, NUMBERS
 from hdsim.util.resources import folder
 from hdsim.workload.generators.lublin import generate
 
@@ -486,7 +486,7 @@ def test_the_network_sees_what_the_agent_predicts(monkeypatch: pytest.MonkeyPatc
         seen.append((requested[queue[:count]] == jobs.runtime[queue[:count]]).all())
         scores(*arguments)
 
-    monkeypatch.setattr("hdsim.kernels.learned_scores.learned_scores", noted)
+    monkeypatch.setattr("hdsim.scheduling.learned.order.learned_scores", noted)
     agent = {"job_policy": "learned", "backfill": "easy", "estimates": "actual"}
     assert hdsim.simulate(PLATFORM, jobs, agent).metrics["jobs_completed"] == 200
     assert len(seen) > 10 and all(seen)

@@ -12,8 +12,8 @@ import hdsim
 from hdsim.cluster.requests import Requests
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.errors import ConfigError
-from hdsim.kernels import matching
-from hdsim.kernels.matching import OVERSUBSCRIBED, ProcessorConstants, Wishes
+from hdsim.scheduling.kernels import matching
+from hdsim.scheduling.kernels.matching import OVERSUBSCRIBED, ProcessorConstants, Wishes
 
 pytestmark = pytest.mark.requires("torch")
 

@@ -16,7 +16,7 @@ import hdsim
 from hdsim.agents.mcts import Mcts
 from hdsim.cluster.state import Cluster
 from hdsim.errors import ConfigError
-from hdsim.kernels.tree_search import back_up, descend, make_tree, most_visited
+from hdsim.scheduling.search.tree_search import back_up, descend, make_tree, most_visited
 
 
 @examples(20, 20)

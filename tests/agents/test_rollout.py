@@ -14,8 +14,8 @@ import hdsim
 from hdsim.agents.rollout import Future, Rollout
 from hdsim.cluster.state import Cluster
 from hdsim.errors import ConfigError
-from hdsim.kernels.play_outs import behind
-from hdsim.kernels.scenarios import draw_runtimes
+from hdsim.scheduling.search.play_outs import behind
+from hdsim.scheduling.search.scenarios import draw_runtimes
 
 SIXTEEN = hdsim.Platform.homogeneous(nodes=2, cores_per_node=8)
 

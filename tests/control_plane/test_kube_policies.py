@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tiers import examples
 
 import hdsim
+from hdsim.cluster.kernels.chunks import Chunk
+from hdsim.cluster.kernels.scores import score
 from hdsim.cluster.policies import SCORES
 from hdsim.cluster.scores import NodeScores
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError, ConfigError
-from hdsim.kernels.profiles import Chunk
-from hdsim.kernels.scores import score
 from hdsim.scheduling.agent import make_agent, parse_name
 from hdsim.workload.constraints import Constraints, Toleration
 

@@ -13,11 +13,11 @@ from test_decisions import workload as limited
 from tiers import examples
 
 import hdsim
+from hdsim.decisions.kernels.rows import COLUMNS, write_rows
 from hdsim.envs.batch import Batch
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.vector import SchedulingVectorEnv
 from hdsim.errors import ConfigError, DecisionError
-from hdsim.kernels.rows import COLUMNS, write_rows
 
 SMALL = hdsim.Platform.homogeneous(nodes=4, cores_per_node=2, gflops_per_core=10.0)
 PAIRS = ("first-high_gflops", "shortest-low_power", "smallest-high_gflops", "low_mem_bw-high_gflops", "largest", "f1")

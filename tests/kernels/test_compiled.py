@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import hdsim
 from hdsim.agents.classic import ClassicAgent
-from hdsim.kernels.free_ranges import give, make_free_ranges, take
+from hdsim.cluster.kernels.free_ranges import give, make_free_ranges, take
 from hdsim.scheduling import agent as agent_module
 from hdsim.scheduling.orders import ORDERS
 from hdsim.simulation import compiled as compiled_module

@@ -11,11 +11,11 @@ from test_cores import nodes, platform_of
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.cluster import invariants
+from hdsim.cluster.kernels.pcg64 import restore, shuffle, words_of
 from hdsim.cluster.state import FinalState
 from hdsim.cluster.stores.nodes import NodeCores
+from hdsim.contention.kernels.speeds import sort
 from hdsim.errors import ConfigError
-from hdsim.kernels.pcg64 import restore, shuffle, words_of
-from hdsim.kernels.speeds import sort
 
 agents = st.fixed_dictionaries(
     {

@@ -16,8 +16,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tiers import ci, examples
 
-from hdsim.kernels import node_profiles as nodes
-from hdsim.kernels import profiles as cores
+from hdsim.cluster.kernels import chunks
+from hdsim.scheduling.kernels import node_profiles as nodes
+from hdsim.scheduling.kernels import profiles as cores
 
 NOW = 10.0
 NODES = 3
@@ -128,7 +129,7 @@ def arrays(jobs: list[Job], running: list[tuple[float, dict[int, int]]]) -> Any:
     number, size, memory, gpus, time, fixed = columns
     zeros = np.zeros(len(jobs))
     kinds = list(dict.fromkeys(job[1:4] for job in jobs))
-    requests = cores.JobRequests(
+    requests = chunks.JobRequests(
         *(np.array(each, np.int64) for each in (number, size, gpus)),
         *(np.array(memory, float), np.ones(len(jobs)), zeros, zeros.astype(np.int64)),
         *(np.array([kinds.index(job[1:4]) for job in jobs]), np.array(time), np.array(fixed)),
@@ -140,7 +141,7 @@ def arrays(jobs: list[Job], running: list[tuple[float, dict[int, int]]]) -> Any:
     held = [(node, count * size[job]) for job, (_, taken) in enumerate(running) for node, count in taken.items()]
     first = np.append(0, last[:-1])
     on, counts = np.array(held, np.int64).reshape(-1, 2).T.copy()
-    return requests, releases, cores.Holdings(first, last, on, counts, np.array([len(on)]))
+    return requests, releases, chunks.Holdings(first, last, on, counts, np.array([len(on)]))
 
 
 def amounts_of(left: list[list[int]], has_gpus: bool) -> Any:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from network_replay import replay
 
 from hdsim.errors import ConfigError
-from hdsim.kernels import components, flows, maxmin, sharing
 from hdsim.network import maxmin as links
 from hdsim.network.fluid import Fluid
+from hdsim.network.kernels import components, flows, maxmin, sharing
 from hdsim.network.maxmin import MaxMin
 from hdsim.platform.model import Platform
 

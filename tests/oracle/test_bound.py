@@ -15,9 +15,9 @@ from tiers import examples
 
 import hdsim
 from hdsim.errors import ConfigError
-from hdsim.kernels.lists import ListedJobs, least_busy_times, make_steps, schedule
-from hdsim.kernels.play_outs import MEAN_COSTS
+from hdsim.scheduling.search.play_outs import MEAN_COSTS
 from hdsim.simulation.bound import bound, lower_bound
+from hdsim.simulation.kernels.lists import ListedJobs, least_busy_times, make_steps, schedule
 
 FOUR = hdsim.Platform.homogeneous(nodes=1, cores_per_node=4)
 

@@ -25,7 +25,8 @@ LAYERS = (
     ("failures", "network", "workload"),
     ("gangs",),
     ("contention", "cluster"),
-    ("scheduling", "results"),
+    ("scheduling",),
+    ("results",),
     ("decisions", "simulation", "report"),
     ("kubernetes",),
     ("backends", "envs"),
@@ -165,6 +166,16 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
 
 
 @pytest.mark.ci
+def test_modules_with_kernels_import_no_others() -> None:
+    # Kernels are compiled again after a change of any module that theirs imports.
+    compiling = PACKAGE / "kernels/compiling.py"
+    kernels = {path for path, imported in files_imported().items() if compiling in imported}
+    assert kernels
+    plain = {compiling, PACKAGE / "scheduling/rules.py"}
+    others = {path: files_imported()[path] - kernels - plain for path in kernels}
+    assert not {str(path): imported for path, imported in others.items() if imported}
+
+
 def test_only_light_packages_are_imported_with_a_module() -> None:
     light = LIGHT | set(sys.stdlib_module_names)
     others = {path: packages_loaded(path) - light - heavy(str(path.relative_to(PACKAGE))) for path in MODULES}

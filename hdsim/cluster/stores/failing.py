@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hdsim.cluster.kernels.nodes import allocate, release
 from hdsim.cluster.stores.nodes import NodeCores
-from hdsim.kernels.nodes import allocate, release
 from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:

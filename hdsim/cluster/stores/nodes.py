@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cluster.kernels import nodes as kernels
+from hdsim.cluster.kernels.chunks import Chunk
+from hdsim.cluster.kernels.nodes import BUSY, TAKEN, UNLIMITED, pick_listed, total_room
+from hdsim.cluster.kernels.placements import lowest
 from hdsim.cluster.placement import Placement
 from hdsim.cluster.policies import SCORES
 from hdsim.cluster.requests import FreeNodes
 from hdsim.cluster.scores import NodeScores
 from hdsim.cluster.selection import static_scores
 from hdsim.errors import DecisionError, require
-from hdsim.kernels import nodes as kernels
-from hdsim.kernels.nodes import BUSY, TAKEN, UNLIMITED, pick_listed, total_room
-from hdsim.kernels.placements import lowest
-from hdsim.kernels.profiles import Chunk
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 from hdsim.util.units import in_bytes
@@ -54,7 +54,7 @@ class NodeCores:
         node_gpus: (N,) idle GPUs of each node, None if no job requests any.
         node_memory: (N,) free bytes of each node.
         free_bandwidth: (P,) free memory bandwidth of each processor in GB/s.
-        policies: Number of each core policy that :func:`hdsim.kernels.nodes.pick` knows.
+        policies: Number of each core policy that :func:`hdsim.cluster.kernels.nodes.pick` knows.
         n_idle: Number of idle cores without GPUs.
 
     Args:

@@ -19,8 +19,8 @@ from hdsim.util.units import in_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hdsim.cluster.kernels.chunks import Chunk
     from hdsim.cluster.requests import Requests
-    from hdsim.kernels.profiles import Chunk
     from hdsim.platform.model import Platform
     from hdsim.platform.taints import Taint
 

@@ -9,8 +9,8 @@ import numpy as np
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.base import Action, Mask, more_events, one_of, positive_int
 from hdsim.errors import ConfigError
-from hdsim.kernels.rules import HEAD_ALONE_NUMBERS
 from hdsim.scheduling.backfill import find_backfill
+from hdsim.scheduling.rules import HEAD_ALONE_NUMBERS
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster

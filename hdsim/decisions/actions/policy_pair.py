@@ -9,10 +9,10 @@ import numpy as np
 
 from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.errors import ConfigError
-from hdsim.kernels.rules import DECIDING
 from hdsim.scheduling.agent import parse_name
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.queue import DynamicQueue, FixedQueue
+from hdsim.scheduling.rules import DECIDING
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster

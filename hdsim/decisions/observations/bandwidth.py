@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.decisions.base import Array
+from hdsim.decisions.kernels.rows import write_supply
 from hdsim.decisions.observations.nodes import FEATURES, NodesObserver
-from hdsim.kernels.rows import write_supply
 from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cluster.kernels.nodes import fitting
 from hdsim.decisions.base import Array, Observation, Observer, relative_to_largest
 from hdsim.decisions.observations import bandwidth, jobs, nodes
 from hdsim.decisions.observations.bandwidth import NodesBandwidth
 from hdsim.decisions.observations.jobs import JobsObserver
 from hdsim.decisions.observations.star import STAR_EDGES, STAR_VERTICES, StarGraph
-from hdsim.kernels.nodes import fitting
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.arrays import Floats, Ints
 

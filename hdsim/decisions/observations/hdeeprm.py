@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, FreeShares, Observation, Observer, one_of, oversubscription_limit
+from hdsim.decisions.kernels import progress
 from hdsim.errors import ConfigError, nearest
-from hdsim.kernels import progress
 from hdsim.platform.power import BUSY_SPEED, IDLE_POWER
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes

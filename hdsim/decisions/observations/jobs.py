@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, Observer, positive_int
-from hdsim.kernels.rows import LOG_LONGEST, write_rows
+from hdsim.decisions.kernels.rows import LOG_LONGEST, write_rows
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster

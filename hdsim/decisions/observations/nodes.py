@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, Observer, relative_to_largest
+from hdsim.decisions.kernels.rows import NodeLimits, write_free, write_room
 from hdsim.decisions.observations.jobs import scaled_time
-from hdsim.kernels.rows import NodeLimits, write_free, write_room
 from hdsim.util.arrays import Floats
 from hdsim.util.units import in_bytes
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hdsim.errors import ConfigError
-from hdsim.kernels.row_networks import Packed
 from hdsim.learning.agent import LearningAgent, Masks, Observations, TensorShapes, draw
+from hdsim.learning.kernels.row_networks import Packed
 from hdsim.learning.training.perceptrons import mlp
 from hdsim.learning.training.row_networks import LOG_TINY, TINY, RowKernel, Rows
 

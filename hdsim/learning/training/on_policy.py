@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.kernels.row_networks import Packed
 from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
+from hdsim.learning.kernels.row_networks import Packed
 from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, descend, numpy_actor_critic
 from hdsim.learning.training.row_networks import RowKernel, Rows, packed_rows
 

@@ -4,8 +4,8 @@ Most rows of an observation are empty: `Rows` lists those in use of a batch, and
 sums up their embeddings. Loss, gradient clipping and optimizer are PyTorch's.
 
 Layers of 8 to 32 units for 100,000 rows are bound by memory if each layer goes through all rows in turn. On the CPU,
-`_RowLayers` therefore applies the compiled kernels of :mod:`hdsim.kernels.row_networks`, which take blocks of rows
-through all layers and compute the units again for the gradients rather than keeping them. On a GPU, and as the
+`_RowLayers` therefore applies the compiled kernels of :mod:`hdsim.learning.kernels.row_networks`, which take blocks of
+rows through all layers and compute the units again for the gradients rather than keeping them. On a GPU, and as the
 reference of the tests, `RowKernel.plain_layers` computes the same by layers of PyTorch.
 """
 
@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from hdsim.errors import ConfigError
-from hdsim.kernels import row_networks
-from hdsim.kernels.row_networks import BLOCK, Group, Packed, Tables
-from hdsim.kernels.rows import Numbers
+from hdsim.learning.kernels import row_networks
+from hdsim.learning.kernels.row_networks import BLOCK, Group, Numbers, Packed, Tables
 from hdsim.learning.training.perceptrons import mlp
 from hdsim.util.arrays import Ints
 

@@ -16,8 +16,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError
-from hdsim.kernels.rules import name_and_depth
 from hdsim.scheduling.backfill.base import Backfill
+from hdsim.scheduling.rules import name_and_depth
 from hdsim.util.plugins import NamedType
 from hdsim.util.rules import integers_from, require
 

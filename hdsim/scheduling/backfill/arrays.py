@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.cluster.kernels.chunks import Holdings, JobRequests
 from hdsim.cluster.selection import STATIC_KEYS
-from hdsim.kernels.node_profiles import NodeSpeeds
-from hdsim.kernels.profiles import ROUNDED_UP, Holdings, JobRequests
+from hdsim.scheduling.kernels.node_profiles import NodeSpeeds
+from hdsim.scheduling.kernels.profiles import ROUNDED_UP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

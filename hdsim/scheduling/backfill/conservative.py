@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hdsim.kernels.rules import TYPICAL_DEPTH, UNLIMITED
 from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
 from hdsim.scheduling.backfill.profile import CorePlan, NodePlan, Plan
 from hdsim.scheduling.backfill.releases import ReleaseTimes
+from hdsim.scheduling.rules import TYPICAL_DEPTH, UNLIMITED
 from hdsim.util.rules import integers_from, require
 
 if TYPE_CHECKING:

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.kernels.profiles import admit, fill_beside, fill_exactly, head_reservation, longest_before, reserve_head
 from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
 from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
 from hdsim.scheduling.backfill.releases import ReleaseTimes
+from hdsim.scheduling.kernels.profiles import (
+    admit,
+    fill_beside,
+    fill_exactly,
+    head_reservation,
+    longest_before,
+    reserve_head,
+)
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hdsim.kernels.node_profiles import (
+from hdsim.cluster.kernels.chunks import Chunk, JobRequests, chunk_of
+from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
+from hdsim.scheduling.kernels.node_profiles import (
     NodeProfile,
     forward_nodes,
     hold,
@@ -20,19 +22,8 @@ from hdsim.kernels.node_profiles import (
     with_entries,
     with_steps,
 )
-from hdsim.kernels.profiles import (
-    Chunk,
-    JobRequests,
-    chunk_of,
-    forward,
-    later,
-    make_profile,
-    plan,
-    reserve_all,
-    with_space,
-)
-from hdsim.kernels.rules import UNLIMITED
-from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
+from hdsim.scheduling.kernels.profiles import forward, later, make_profile, plan, reserve_all, with_space
+from hdsim.scheduling.rules import UNLIMITED
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -97,7 +88,7 @@ class CorePlan:
         yield from self._due(cluster, jobs, self._starts(cluster, jobs, cluster.now, UNLIMITED))
 
     def _starts(self, cluster: Cluster, jobs: list[int], latest: float, depth: int) -> list[float]:
-        """Reserves cores; see :func:`hdsim.kernels.profiles.reserve_all`."""
+        """Reserves cores; see :func:`hdsim.scheduling.kernels.profiles.reserve_all`."""
         self._profile = with_space(self._profile, int(self._profile.length[0]) + len(jobs))
         cores, durations = (
             np.array([column[job] for job in jobs], np.float64) for column in (cluster.size, cluster.requested_time)

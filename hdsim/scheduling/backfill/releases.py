@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.kernels.profiles import add_release, make_releases, remove_release, with_space
+from hdsim.scheduling.kernels.profiles import add_release, make_releases, remove_release, with_space
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:

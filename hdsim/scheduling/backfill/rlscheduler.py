@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hdsim.kernels.profiles import head_reservation
 from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
 from hdsim.scheduling.backfill.releases import ReleaseTimes
+from hdsim.scheduling.kernels.profiles import head_reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,14 +19,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hdsim.kernels.learned_scores import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, PART, STATE
-from hdsim.kernels.rules import HEAD_ALONE_NUMBERS
 from hdsim.learning.agent import with_tensors
 from hdsim.learning.training.evolution import EvolutionStrategy
 from hdsim.learning.training.learner import Learner
 from hdsim.learning.training.order.windows import OrderWindow, draw_away, draw_capability, draw_home
 from hdsim.learning.training.records import Records
-from hdsim.scheduling.learned import power_order
+from hdsim.scheduling.learned.network import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, PART, STATE
+from hdsim.scheduling.learned.order import power_order
+from hdsim.scheduling.rules import HEAD_ALONE_NUMBERS
 from hdsim.util.files import dump_json
 
 Floats = NDArray[np.float64]
@@ -62,8 +62,8 @@ class OrderEvolution(Learner):
         none_from_easy: The weights without backfilling begin as those for EASY.
         start: (WEIGHTS,) first weights; None: those of :func:`first_weights`.
         linear_rlscheduler: (COLUMNS,) first weights of the linear part for RLScheduler's rule, see
-            :mod:`hdsim.kernels.learned_scores`; None: smallest area first, as for the other rules. The default is the
-            choices of the checkpoint ``rlscheduler_backfill-1`` in a conditional logit, rounded.
+            :mod:`hdsim.scheduling.learned.network`; None: smallest area first, as for the other rules. The default is
+            the choices of the checkpoint ``rlscheduler_backfill-1`` in a conditional logit, rounded.
         least_slowdown: Least mean bounded slowdown under smallest area first of windows away from home.
         typical_slowdown: Mean bounded slowdown of a window at home of weight 1 under each rule, in the order of
             :data:`RULES`; windows of heavier load weigh more.

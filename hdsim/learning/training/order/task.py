@@ -14,8 +14,6 @@ import numpy as np
 
 from hdsim.backends.sim import Sim
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.kernels.learned_scores import COLUMNS
-from hdsim.kernels.rules import Backfilling
 from hdsim.learning.training.evaluation import ORDERS, Evaluation
 from hdsim.learning.training.order.evolution import RULES, OrderEvolution
 from hdsim.learning.training.order.windows import AWAY, JOBS, JOBS_AWAY, OrderWindow, draw_away, draw_home
@@ -24,8 +22,10 @@ from hdsim.learning.training.task import Task, check_patience
 from hdsim.learning.training.windows import VALIDATION, held_out
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
-from hdsim.scheduling.learned import read_networks
+from hdsim.scheduling.learned.network import COLUMNS
+from hdsim.scheduling.learned.order import read_networks
 from hdsim.scheduling.orders import job_order
+from hdsim.scheduling.rules import Backfilling
 from hdsim.simulation.simulation import simulate
 from hdsim.util.rules import FLAG, NULL, POSITIVE, Rule, integers_from, is_finite
 from hdsim.workload.generators.families import FAMILIES

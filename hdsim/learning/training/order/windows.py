@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
-from hdsim.kernels.learned_scores import WEIGHTS
-from hdsim.kernels.machine import CHECK, Replay, advance
-from hdsim.kernels.play_outs import BOUNDED_SLOWDOWN, mean_cost
-from hdsim.kernels.rules import NUMBERS, Backfilling
-from hdsim.scheduling.learned import Checks, columns_of, make_replay, power_order, scored_queue
+from hdsim.scheduling.learned.network import WEIGHTS
+from hdsim.scheduling.learned.order import Checks, columns_of, make_replay, power_order, scored_queue
+from hdsim.scheduling.machine.loop import CHECK, Replay, advance
+from hdsim.scheduling.rules import NUMBERS, Backfilling
+from hdsim.scheduling.search.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.simulation.windows import Window
 from hdsim.workload.generators.families import FAMILIES, draw_workload
 from hdsim.workload.model import Workload

@@ -1,0 +1,1 @@
+"""Kernels of clusters: cores of nodes, core policies, chunks of jobs and placements."""

@@ -1,0 +1,1 @@
+"""Kernels of the contention models: speeds of jobs that share processors."""

@@ -1,0 +1,1 @@
+"""Kernels of observations: rows of jobs and nodes, and the remaining work of running jobs."""

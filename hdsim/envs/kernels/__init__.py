@@ -1,0 +1,1 @@
+"""Kernels of environments: episodes in batches."""

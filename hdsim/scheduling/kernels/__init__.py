@@ -1,0 +1,1 @@
+"""Kernels of backfilling: expected releases, reservations and availability profiles."""

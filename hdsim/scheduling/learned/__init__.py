@@ -1,0 +1,1 @@
+"""The order ``learned``: its network, its queue in replays, and its checks on the past."""

@@ -1,0 +1,1 @@
+"""Kernels of agents that search: scenarios, play-outs and trees of choices."""

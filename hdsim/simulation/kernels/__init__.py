@@ -1,0 +1,1 @@
+"""Kernels of bounds: schedules by lists of jobs."""
