@@ -41,7 +41,7 @@ def package(tmp_path: Path) -> Path:
     kernels = tmp_path / "hdsim/kernels"
     kernels.mkdir(parents=True)
     (tmp_path / "hdsim/__init__.py").touch()
-    for name in ("__init__.py", "compiling.py"):
+    for name in ("__init__.py", "cache.py", "compiling.py", "numba_internals.py"):
         shutil.copy(ROOT / "hdsim/kernels" / name, kernels)
     (kernels / "helper.py").write_text(HELPER)
     (kernels / "caller.py").write_text(CALLER)
@@ -85,10 +85,10 @@ def test_a_change_of_a_module_recompiles_only_the_modules_that_import_it(package
 def test_digests_of_schedulers_do_not_depend_on_networks() -> None:
     code = (
         "import re, sys\n"
-        "from hdsim.kernels import compiling\n"
-        "read = compiling._imports\n"
-        "compiling._imports = lambda module: (print(module), read(module))[1]\n"
-        "compiling._digest(sys.argv[1])"
+        "from hdsim.kernels import cache\n"
+        "read = cache._imports\n"
+        "cache._imports = lambda module: (print(module), read(module))[1]\n"
+        "cache.digest(sys.argv[1])"
     )
 
     def sources(module: str) -> set[str]:
@@ -153,14 +153,29 @@ def test_kernels_of_users_are_not_kept(package: Path) -> None:
 
 
 @pytest.mark.ci
-def test_a_numba_without_an_internal_compiles_in_its_own_way(package: Path) -> None:
-    older = "import numba.core.caching as caching; del caching._CacheLocator; import hdsim.kernels.caller"
+@pytest.mark.parametrize("name", ["caching.FunctionCache", "codegen.JITCodeLibrary"])
+def test_a_numba_without_the_adapted_internals_compiles_in_its_own_way(package: Path, name: str) -> None:
+    remove = (
+        "import numba.core.ccallback\n"  # which imports both
+        "from numba.core import caching, codegen\n"
+        f"del {name}\n"
+        "import hdsim.kernels.caller"
+    )
     for summand, expected in (("+ 1", "108 0"), ("+ 1", "108 1"), ("+ 2", "109 0")):
-        (package / "hdsim/kernels/helper.py").write_text(HELPER.replace("+ 1", summand))
-        process = start(older, root=package, HDSIM_CACHE=package / "cache")
+        helper = HELPER.replace("kernel\n", "part_of_kernel\n").replace("+ 1", summand)
+        (package / "hdsim/kernels/helper.py").write_text(helper)
+        process = start(remove, root=package, HDSIM_CACHE=package / "cache")
         output, errors = process.communicate()
-        assert output.strip() == expected
-        assert "_CacheLocator" in errors and "longer to compile" in errors
+        assert output.strip() == expected, errors
+        assert name.partition(".")[2] in errors and "longer to compile" in errors
+
+
+@pytest.mark.ci
+def test_damaged_machine_code_is_compiled_again(package: Path) -> None:
+    assert walk(package, HDSIM_CACHE=package / "cache") == "108 0"
+    for file in (package / "cache").rglob("*.nb[ic]"):
+        file.write_bytes(file.read_bytes()[:-5])
+    assert [walk(package, HDSIM_CACHE=package / "cache") for _ in range(2)] == ["108 0", "108 1"]
 
 
 @pytest.mark.ci

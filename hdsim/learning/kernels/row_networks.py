@@ -301,7 +301,7 @@ def add_layer_gradients(weights: Numbers, widths: Ints, group: Group, of_totals:
                 product(weights, at, 1, below, below, width, ANY, g, group.zeros, slopes[row * BLOCK :])
 
 
-@reordering_kernel
+@reordering_part
 def product(
     weights: Numbers,
     at: int,
@@ -382,7 +382,7 @@ def _add_units(
             y[r] += a * max(s[r], floor)
 
 
-@reordering_kernel
+@reordering_part
 def add_outer(g: Numbers, x: Numbers, outputs: int, below: int, floor: np.float32, gradients: Numbers, at: int) -> None:
     """Adds the gradients of the weights and biases of a layer.
 
