@@ -145,7 +145,7 @@ if _HAS_NUMBA:
                 return
             self.given = True
             kept = "once on this machine" if writable_folder() else "in each process, since no cache is writable"
-            message = f"compiling the kernels that this run needs ({kept}, at most 20 s) ..."
+            message = f"compiling the kernels that this run needs ({kept}, up to a minute) ..."
             if sys.stderr.isatty():
                 print(message, file=sys.stderr)
             else:
