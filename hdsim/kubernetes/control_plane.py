@@ -259,15 +259,15 @@ class ControlPlane:
 
     def _start(self, default_scheduler: bool, download: bool, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        if self._started.exists():
-            self._create(deadline)
-        while not self._started.exists():
-            self._configure(_options(default_scheduler, download))
+        restarts = self._started.exists()
+        while True:
+            if not restarts:
+                self._configure(_options(default_scheduler, download))
             try:
                 self._create(deadline)
                 break
             except BackendError as error:
-                if _PORT_IS_TAKEN not in str(error) or time.monotonic() > deadline:
+                if restarts or _PORT_IS_TAKEN not in str(error) or time.monotonic() > deadline:
                     raise
                 self.remove()
         # Pods are refused until the controller manager has made the account that they run as.

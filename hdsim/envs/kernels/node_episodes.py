@@ -22,9 +22,8 @@ from hdsim.envs.kernels.episode_state import State, Trace
 from hdsim.kernels.compiling import part_of_kernel
 from hdsim.kernels.heap import pop, push
 from hdsim.scheduling.machine.loop import OVER, PAUSED
-from hdsim.scheduling.machine.speeds import FEW
-from hdsim.scheduling.machine.state import Machine
-from hdsim.scheduling.machine.walltime import reaches_walltime
+from hdsim.scheduling.machine.speeds import FEW, remove_outdated
+from hdsim.scheduling.machine.state import Machine, end_or_limit
 
 #: Numbers of the parts that the observation shows before the queue.
 NOTHING, SMALL, NORMAL = range(3)
@@ -286,21 +285,12 @@ def place(e: int, job: int, policy: int, machine: Machine, grid: Grid) -> bool:
 @part_of_kernel
 def _set_date(e: int, job: int, date: float, machine: Machine, grid: Grid) -> None:
     """Sets the end of a running job."""
-    columns, ends, present, jobs = machine.jobs, machine.ends, grid.present[e], grid.date.shape[1]
-    limit = machine.starting_time[job] + columns.walltime[job]
-    machine.killed[job] = reaches_walltime(date, limit, columns.ends_in_delay[job])
-    if machine.killed[job]:
-        date = limit
-    grid.date[e, job] = date
+    ends, present, jobs = machine.ends, grid.present[e], grid.date.shape[1]
+    date = grid.date[e, job] = end_or_limit(machine, job, date)
     push(ends, date, present.changes * jobs + job)
     present.changes += 1
     if ends.length[0] >= present.limit:
-        entries = ends.length[0]
-        ends.length[0] = 0
-        for i in range(entries):
-            if grid.date[e, ends.item[i] % jobs] == ends.key[i]:
-                push(ends, ends.key[i], ends.item[i])
-        present.limit = max(FEW, 2 * (ends.length[0] + 1))
+        present.limit = remove_outdated(ends, grid.date[e])
 
 
 @part_of_kernel

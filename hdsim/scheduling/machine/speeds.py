@@ -9,7 +9,7 @@ import numpy as np
 
 from hdsim.contention.kernels import speeds as progress
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
-from hdsim.kernels.heap import push
+from hdsim.kernels.heap import Heap, push
 from hdsim.scheduling.machine.nodes import OnNodes
 from hdsim.scheduling.machine.state import Floats, Machine, end_or_limit
 
@@ -91,9 +91,15 @@ def _set_date(machine: Machine, speeds: Speeds, job: int, date: float) -> None:
     push(agenda, date, dates.set * jobs + job)
     dates.set += 1
     if agenda.length[0] >= dates.limit:
-        entries = agenda.length[0]
-        agenda.length[0] = 0
-        for i in range(entries):
-            if speeds.date[agenda.item[i] % jobs] == agenda.key[i]:
-                push(agenda, agenda.key[i], agenda.item[i])
-        dates.limit = max(FEW, 2 * (agenda.length[0] + 1))
+        dates.limit = remove_outdated(agenda, speeds.date)
+
+
+@part_of_kernel
+def remove_outdated(agenda: Heap, date: Floats) -> int:
+    """Removes the entries that are no longer the date of their job; returns the most entries before the next time."""
+    entries = agenda.length[0]
+    agenda.length[0] = 0
+    for i in range(entries):
+        if date[agenda.item[i] % len(date)] == agenda.key[i]:
+            push(agenda, agenda.key[i], agenda.item[i])
+    return max(FEW, 2 * (agenda.length[0] + 1))
