@@ -47,10 +47,17 @@ def lean_kernel(function: _Function) -> _Function:
 
 def part_of_kernel(function: _Function) -> _Function:
     """Compiles a function into the lean kernels that call it, for tuples of many arrays are slow to hand over."""
-    return kernel(function, inline=True, allocates=False)
+    return kernel(function, inner=True, inline=True, allocates=False)
 
 
-def kernel(function: _Function, *, inline: bool = False, allocates: bool = True, reorders: bool = False) -> _Function:
+def inner_kernel(function: _Function) -> _Function:
+    """Compiles a lean kernel that only kernels call, as a function of its own within them."""
+    return kernel(function, inner=True, allocates=False)
+
+
+def kernel(
+    function: _Function, *, inner: bool = False, inline: bool = False, allocates: bool = True, reorders: bool = False
+) -> _Function:
     """Compiles a function at its first call for each combination of argument types.
 
     The global interpreter lock is released while it runs. Integer division by 0 is not checked; the result of a
@@ -58,6 +65,7 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
 
     Args:
         function: The function.
+        inner: See :func:`inner_kernel`.
         inline: See :func:`part_of_kernel`.
         allocates: See :func:`lean_kernel`.
         reorders: Sums may be taken in another order, several terms at a time; the order is the same at each call.
@@ -66,13 +74,13 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
         return function
     options: Any = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": allocates}
     # Kernels are called from Python or from other kernels, parts of kernels from these only.
-    options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inline}
+    options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
     if reorders:
         options["fastmath"] = {"reassoc", "contract", "nsz"}
-    if inline:
+    if inner:
         options |= numba_internals.PART_OPTIONS
     # Digests cover the kernels of hdsim only; parts are kept in the kernels that call them.
-    kept = not inline and function.__module__.startswith(PREFIX)
+    kept = not inner and function.__module__.startswith(PREFIX)
     folder = folder_of(function.__module__) if kept else None
     with _kept_in(folder):
         compiled: Any = numba.njit(cache=folder is not None, **options)(function)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.kernels.chunks import Chunk, Holdings, JobRequests, add_amounts, chunk_of, room_in
-from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.compiling import inner_kernel, lean_kernel, part_of_kernel
 from hdsim.scheduling.kernels.profiles import Bools, Floats, Ints, Releases, later
 
 #: Sets of bounds on starts, by kind of chunks, and bounds of each set.
@@ -256,7 +256,7 @@ def _entry(profile: NodeProfile, entry: int, step: int) -> int:
     return new
 
 
-@lean_kernel
+@inner_kernel
 def _split(profile: NodeProfile, time: float) -> int:
     """Returns the step that begins at `time`, after the begin of the profile; it is created if it does not exist."""
     times, idle, row, count = profile.times, profile.idle, profile.row, profile.length[0]

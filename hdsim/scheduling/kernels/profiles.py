@@ -19,7 +19,8 @@ from hdsim.cluster.kernels.chunks import (
     room_beside,
     room_on,
 )
-from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
+from hdsim.kernels.compiling import inner_kernel, kernel, lean_kernel, part_of_kernel
+from hdsim.kernels.heap import Heap, pop, push
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -96,7 +97,7 @@ def just_before(date: float) -> float:
     return min(date * _BELOW_ONE, _GREATEST) if date > 0 else -1.0
 
 
-@lean_kernel
+@inner_kernel
 def release_place(releases: Releases, end: float, job: int) -> int:
     """Returns the place of a job of expected `end` among the running ones."""
     first, last = 0, releases.length[0]
@@ -168,7 +169,7 @@ def longest_before(shadow: float, now: float, fastest: float) -> float:
     return (shadow - now) * fastest * ROUNDED_UP if shadow > now else 0.0
 
 
-@lean_kernel
+@inner_kernel
 def is_overdue(releases: Releases, now: float) -> bool:
     """Returns whether the expected end of a running job has passed."""
     return releases.length[0] > 0 and releases.end[0] <= now
@@ -406,10 +407,11 @@ def fill_beside(
             at = best
     left, bound = int(margin), total
     if total < wanted and left > 0 and count:
-        ratio = np.empty(count)
+        best_first = Heap(np.empty(count), np.empty(count, np.int64), np.zeros(1, np.int64))
         for i in range(count):
-            ratio[i] = -sections[2, i] / sections[1, i]
-        for i in np.argsort(ratio, kind="mergesort"):
+            push(best_first, -sections[2, i] / sections[1, i], i)
+        while best_first.length[0]:
+            i = pop(best_first)
             cost, gain = sections[1, i], sections[2, i]
             if cost > left:
                 return total, total + gain * left // cost

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import kernel, lean_kernel
+from hdsim.kernels.compiling import inner_kernel, kernel
 from hdsim.kernels.heap import Heap
 from hdsim.scheduling.kernels.profiles import Releases, add_release
 from hdsim.scheduling.machine.loop import next_instant, schedule
@@ -184,7 +184,7 @@ def make_scenario(decision: Decision, arrivals: int) -> Scenario:
     )
 
 
-@lean_kernel
+@inner_kernel
 def set_scenario(jobs: Scenario, decision: Decision, future: Future, scenario: int, now: float) -> None:
     """Writes run times and arrivals of a scenario, but not the keys of the arrivals.
 
@@ -295,7 +295,7 @@ def behind(cost: Floats) -> NDArray[np.bool_]:
     return worse
 
 
-@lean_kernel
+@inner_kernel
 def play_out(
     situation: Situation, head: int, plan: Ints, keys: Table, jobs: Scenario, space: Space, whole: bool
 ) -> None:
