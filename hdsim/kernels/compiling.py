@@ -47,17 +47,10 @@ def lean_kernel(function: _Function) -> _Function:
 
 def part_of_kernel(function: _Function) -> _Function:
     """Compiles a function into the lean kernels that call it, for tuples of many arrays are slow to hand over."""
-    return kernel(function, inner=True, inline=True, allocates=False)
+    return kernel(function, inline=True, allocates=False)
 
 
-def inner_kernel(function: _Function) -> _Function:
-    """Compiles a lean kernel that only kernels call, as a function of its own within them."""
-    return kernel(function, inner=True, allocates=False)
-
-
-def kernel(
-    function: _Function, *, inner: bool = False, inline: bool = False, allocates: bool = True, reorders: bool = False
-) -> _Function:
+def kernel(function: _Function, *, inline: bool = False, allocates: bool = True, reorders: bool = False) -> _Function:
     """Compiles a function at its first call for each combination of argument types.
 
     The global interpreter lock is released while it runs. Integer division by 0 is not checked; the result of a
@@ -65,7 +58,6 @@ def kernel(
 
     Args:
         function: The function.
-        inner: See :func:`inner_kernel`.
         inline: See :func:`part_of_kernel`.
         allocates: See :func:`lean_kernel`.
         reorders: Sums may be taken in another order, several terms at a time; the order is the same at each call.
@@ -74,13 +66,15 @@ def kernel(
         return function
     options: Any = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": allocates}
     # Kernels are called from Python or from other kernels, parts of kernels from these only.
-    options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
+    options["no_cfunc_wrapper"] = True
     if reorders:
         options["fastmath"] = {"reassoc", "contract", "nsz"}
-    if inner:
-        options |= numba_internals.PART_OPTIONS
+    part = numba.njit(no_cpython_wrapper=True, **options, **numba_internals.PART_OPTIONS)(function)
+    if inline:
+        _compile_in_turn(part)
+        return part
     # Digests cover the kernels of hdsim only; parts are kept in the kernels that call them.
-    kept = not inner and function.__module__.startswith(PREFIX)
+    kept = function.__module__.startswith(PREFIX)
     folder = folder_of(function.__module__) if kept else None
     with _kept_in(folder):
         compiled: Any = numba.njit(cache=folder is not None, **options)(function)
@@ -88,16 +82,25 @@ def kernel(
         if compiled is not function:
             if folder is not None:
                 numba_internals.load_quickly(compiled)
-            # A call with a constant would compile the called kernel once more.
-            for_types = compiled.compile
-
-            def compile_in_turn(types: Any) -> Any:
-                with _in_turn(), _without_collections():
-                    return for_types(tuple(numba.types.unliteral(each) for each in types))
-
-            compiled.compile = compile_in_turn
+            _compile_in_turn(compiled)
+            _compile_in_turn(part)
+            if function.__name__ not in function.__code__.co_names:  # it does not call itself
+                compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
     result: _Function = compiled
     return result
+
+
+def _compile_in_turn(compiled: Any) -> None:
+    """Has a kernel compiled by one process at a time, and for types only: not once more for each constant argument."""
+    # With NUMBA_DISABLE_JIT=1 it is the function itself.
+    for_types = getattr(compiled, "compile", None)
+
+    def compile_in_turn(types: Any) -> Any:
+        with _in_turn(), _without_collections():
+            return for_types(tuple(numba.types.unliteral(each) for each in types))
+
+    if for_types is not None:
+        compiled.compile = compile_in_turn
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import inner_kernel, lean_kernel
+from hdsim.kernels.compiling import lean_kernel
 
 
 class Heap(NamedTuple):
@@ -29,7 +29,7 @@ def make_heap(size: int) -> Heap:
     return Heap(np.zeros(size), np.zeros(size, np.int64), np.zeros(1, np.int64))
 
 
-@inner_kernel
+@lean_kernel
 def push(heap: Heap, key: float, item: int) -> None:
     """Adds an entry."""
     keys, items, place = heap.key, heap.item, heap.length[0]

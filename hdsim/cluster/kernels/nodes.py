@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.kernels.pcg64 import Words, shuffle
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.references import by_reference
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -123,13 +124,13 @@ def room(nodes: Nodes, node: int, cores: int, gpus: int, memory: float) -> int:
 @lean_kernel
 def total_room(state: State, cores: int, gpus: int, memory: float, limit: Ints) -> int:
     """Returns the number of chunks that fit on all nodes together; see `pick`."""
-    return fill_rooms(nodes_of(state), cores, gpus, memory, limit)
+    return fill_rooms(by_reference(nodes_of(state)), cores, gpus, memory, limit)
 
 
 @lean_kernel
 def fitting(state: State, cores: int, gpus: int, memory: float, out: NDArray[np.int8]) -> None:
     """Writes 1 for each node on which a chunk fits, otherwise 0; see `room`."""
-    nodes = nodes_of(state)
+    nodes = by_reference(nodes_of(state))
     for node in range(len(out)):
         out[node] = 1 if room(nodes, node, cores, gpus, memory) > 0 else 0
 
@@ -162,7 +163,7 @@ def pick(
     Returns:
         The number of ids, 0 if the chunks do not fit.
     """
-    nodes = nodes_of(state)
+    nodes = by_reference(nodes_of(state))
     if fill_rooms(nodes, cores, gpus, memory, limit) < number:
         return 0
     clear(nodes)
@@ -195,7 +196,7 @@ def pick_listed(
 
     Besides its arguments, `among` is (C,) False and receives the chosen cores.
     """
-    nodes = nodes_of(state)
+    nodes = by_reference(nodes_of(state))
     if fill_rooms(nodes, cores, gpus, memory, limit) < number:
         return 0
     clear(nodes)
@@ -229,7 +230,7 @@ def pick_at_random(
     store: State, random: Random, number: int, cores: int, gpus: int, memory: float, limit: Ints, ids: Ints
 ) -> int:
     """Chooses cores for a job that fits within limits in a random order; see :func:`pick`."""
-    (words, order, among), state, idle = random, nodes_of(store), 0
+    (words, order, among), state, idle = random, by_reference(nodes_of(store)), 0
     for processor in range(len(state.processor_idle)):
         left = 0 if state.is_gpu[processor] else state.processor_idle[processor]
         core = state.first_core[processor]
@@ -425,7 +426,7 @@ def allocate(state: State, ids: Ints, memory: float, bandwidth: float) -> int:
     Returns:
         `TAKEN`; or, and nothing has changed, `BUSY` if one is not idle or given twice, or `SHORT` of memory of a node.
     """
-    nodes = nodes_of(state)
+    nodes = by_reference(nodes_of(state))
     for i in range(len(ids)):
         if not nodes.idle[ids[i]] or (i > 0 and ids[i] == ids[i - 1]):
             return BUSY
@@ -446,7 +447,7 @@ def allocate(state: State, ids: Ints, memory: float, bandwidth: float) -> int:
 @lean_kernel
 def release(state: State, ids: Ints, memory: float, bandwidth: float) -> None:
     """Releases what `allocate` has allocated."""
-    _move(nodes_of(state), ids, memory, bandwidth, 1)
+    _move(by_reference(nodes_of(state)), ids, memory, bandwidth, 1)
 
 
 @part_of_kernel

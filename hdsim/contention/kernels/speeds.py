@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
+from hdsim.kernels.references import by_reference
 from hdsim.kernels.sums import total
 
 Ints = NDArray[np.int64]
@@ -82,20 +83,20 @@ _shared_of = part_of_kernel(shared_of)
 @lean_kernel
 def affected(state: State, i: int) -> tuple[int, float]:
     """Returns an affected job of :func:`settle` and its end in seconds, see :func:`retime`."""
-    shared = _shared_of(state)
+    shared = by_reference(_shared_of(state))
     return shared.jobs[i], shared.dates[i]
 
 
 @lean_kernel
 def gather(state: State) -> int:
     """See :func:`collect`."""
-    return collect(_shared_of(state))
+    return collect(by_reference(_shared_of(state)))
 
 
 @lean_kernel
 def apply(state: State, m: int, by_processor: bool, now: float) -> int:
     """See :func:`retime`."""
-    return retime(_shared_of(state), m, by_processor, now)
+    return retime(by_reference(_shared_of(state)), m, by_processor, now)
 
 
 @lean_kernel
@@ -110,7 +111,7 @@ def begin(state: State, job: int, cores: Ints, left: float, rate: float, growth:
         rate: Its rate until `retime`, 0 at its start.
         growth: Its cores relative to requested cores.
     """
-    shared = _shared_of(state)
+    shared = by_reference(_shared_of(state))
     shared.left[job], shared.rate[job], shared.growth[job] = left, rate, growth
     after = _NONE
     for i in range(len(cores) - 1, -1, -1):
@@ -125,7 +126,7 @@ def begin(state: State, job: int, cores: Ints, left: float, rate: float, growth:
 @lean_kernel
 def finish(state: State, job: int) -> None:
     """Removes a job from its cores."""
-    shared = _shared_of(state)
+    shared = by_reference(_shared_of(state))
     touch(shared, job, -1.0)
     core = shared.core_of_job[job]
     while core != _NONE:
@@ -176,7 +177,7 @@ def refresh(shared: Shared, job: int) -> None:
 @lean_kernel
 def set_speed(state: State, cores: Ints, shares: Floats) -> None:
     """Sets the speed of cores and marks the jobs on them for an update."""
-    shared = _shared_of(state)
+    shared = by_reference(_shared_of(state))
     for i in range(len(cores)):
         shared.share[cores[i]] = shares[i]
         touch_processor(shared, shared.core_processor[cores[i]])
@@ -218,7 +219,7 @@ def settle(state: State, model: int, parameters: Floats, now: float) -> int:
         parameters: (R, P) parameters of the model.
         now: Current time, seconds.
     """
-    shared = _shared_of(state)
+    shared = by_reference(_shared_of(state))
     m = collect(shared)
     processors, first = shared.processors[:m], shared.offsets
     if model == THRESHOLD:

@@ -27,6 +27,7 @@ from hdsim.envs.kernels.episode_state import (
 )
 from hdsim.envs.kernels.node_episodes import Grid
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.references import by_reference
 from hdsim.scheduling.kernels.profiles import may_start
 from hdsim.scheduling.machine.loop import OVER, next_instant, reserve_cores, start
 from hdsim.scheduling.rules import Backfilling, Deciding
@@ -44,6 +45,7 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: G
     Returns:
         The number of episodes that ended.
     """
+    trace, state, grid = by_reference(trace), by_reference(state), by_reference(grid)
     rules, count = trace.rules[0], 0
     for e in range(low, high):
         episode, reward = state.episodes[e], 0.0
@@ -76,7 +78,7 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: G
                 if _pending(e, trace, state):
                     break
                 if grid is not None:
-                    on_nodes.end_pass(e, machine_of(e, trace, state), grid)
+                    on_nodes.end_pass(e, by_reference(machine_of(e, trace, state)), grid)
                 if rules.integrated:
                     episode.rate = _rate(e, trace, state, grid)
             begun = True
@@ -144,7 +146,7 @@ def _pending(e: int, trace: Trace, state: State) -> bool:
 @part_of_kernel
 def _advance(e: int, trace: Trace, state: State, grid: Grid | None) -> bool:
     """Advances to the next instant with events and handles them; returns False if there is none."""
-    episode, machine = state.episodes[e], machine_of(e, trace, state)
+    episode, machine = state.episodes[e], by_reference(machine_of(e, trace, state))
     dates = machine.jobs.arrival
     events, arrived, queued = episode.events, episode.arrived, episode.queued
     if grid is None:
@@ -267,14 +269,14 @@ def _dequeue(e: int, job: int, queued: int, trace: Trace, state: State) -> None:
 def _start(e: int, job: int, trace: Trace, state: State) -> None:
     """Starts a queued job for which there are idle cores."""
     _dequeue(e, state.episodes[e].first + job, state.episodes[e].queued, trace, state)
-    start(machine_of(e, trace, state), None, None, None, None, None, None, job, True)
+    start(by_reference(machine_of(e, trace, state)), None, None, None, None, None, None, job, True)
 
 
 @part_of_kernel
 def _schedule(e: int, pair: int, trace: Trace, state: State, grid: Grid | None) -> None:
     """Starts jobs in the order of a policy pair until one does not fit."""
     episode, order, drawn = state.episodes[e], trace.pair_order[pair], 0
-    machine = machine_of(e, trace, state)
+    machine = by_reference(machine_of(e, trace, state))
     episode.passed = True
     if grid is not None and order == RANDOM_ORDER and episode.idle:
         drawn = on_nodes.draw_scores(e, episode.queued, trace, state, grid)
@@ -312,7 +314,7 @@ def _serve(e: int, trace: Trace, state: State) -> None:
 @part_of_kernel
 def _backfill(e: int, trace: Trace, state: State) -> None:
     """Starts jobs beside the reservation of the job that is waited for, in order of submission."""
-    episode, queue, machine = state.episodes[e], state.queue[e, 0], machine_of(e, trace, state)
+    episode, queue, machine = state.episodes[e], state.queue[e, 0], by_reference(machine_of(e, trace, state))
     jobs = machine.jobs
     first, place, tail = episode.first, episode.front, episode.front + episode.queued
     if not (reserve_cores(machine, episode.head) or episode.freed):

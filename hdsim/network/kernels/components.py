@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hdsim.kernels.compiling import inner_kernel, kernel, lean_kernel
+from hdsim.kernels.compiling import kernel, lean_kernel
 from hdsim.network.kernels.maxmin import water_level
 from hdsim.network.kernels.sharing import (
     BOUND,
@@ -113,7 +113,7 @@ def _solve_component(net: Sharing, seed: int, now: float, found: Ints, known: In
         set_rate(net, found[i], rates[i], now)
 
 
-@inner_kernel
+@lean_kernel
 def _add_links(net: Sharing, flow: int, known: Ints, count: int) -> int:
     """Appends the new ones of the saturated links of a flow to `count` known ones; returns their number."""
     use = net.items[flow, FIRST]
@@ -221,7 +221,7 @@ def _balance(net: Sharing, members: Ints, saturated: Ints) -> Floats:
     return rates
 
 
-@inner_kernel
+@lean_kernel
 def _uneven_level(net: Sharing, link: int, level: Floats, demands: Floats, claims: Floats) -> float:
     """Returns the level of a link for the levels of all others; `demands` and `claims` are scratch."""
     uses, amounts = net.uses, net.amounts
@@ -239,7 +239,7 @@ def _uneven_level(net: Sharing, link: int, level: Floats, demands: Floats, claim
     return water_level(demands, claims, count, net.links[link, CAPACITY])
 
 
-@inner_kernel
+@lean_kernel
 def _bottleneck(net: Sharing, flow: int, level: Floats) -> int:
     """Returns the use that limits a flow, -1 if its own limit does."""
     rate, limiting, use = net.flows[flow, LIMIT], -1, net.items[flow, FIRST]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hdsim.kernels.compiling import inner_kernel, lean_kernel
+from hdsim.kernels.compiling import lean_kernel
 from hdsim.network.kernels.sharing import (
     BOUND,
     CAPACITY,
@@ -79,7 +79,7 @@ def uncontended_time(*arrays: Any) -> float:
     return max(streams.latency[flowing] + streams.amount[flowing] * slowest, longest) if flowing >= 0 else longest
 
 
-@inner_kernel
+@lean_kernel
 def _new_item(net: Sharing) -> int:
     """Takes a free item, without uses and in no ring."""
     items, item = net.items, net.counts[FREE_ITEM]
@@ -173,7 +173,7 @@ def _begin(net: Sharing, transfer: int, date: float, now: float) -> None:
         flow = after
 
 
-@inner_kernel
+@lean_kernel
 def _bind(net: Sharing, flow: int, bound: float) -> None:
     """Changes the maximum rate of a flow, whose limit is 0 at its begin."""
     flows, uses = net.flows, net.uses
@@ -189,7 +189,7 @@ def _bind(net: Sharing, flow: int, bound: float) -> None:
     wait(net, RATES, flow)
 
 
-@inner_kernel
+@lean_kernel
 def _remove_flow(net: Sharing, flow: int) -> None:
     links, uses, flows = net.links, net.uses, net.flows
     use = net.items[flow, FIRST]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hdsim.kernels.compiling import inner_kernel, lean_kernel
+from hdsim.kernels.compiling import lean_kernel
 from hdsim.network.kernels.sharing import (
     CAPACITY,
     DATE,
@@ -84,7 +84,7 @@ def settle(now: float, prepared: bool, *state: Any) -> int:
     return _announce(net, now)
 
 
-@inner_kernel
+@lean_kernel
 def _announce(net: Sharing, now: float) -> int:
     """Updates the dates of transfers; returns the number of those that have changed."""
     flows, items = net.flows, net.items
@@ -106,7 +106,7 @@ def _announce(net: Sharing, now: float) -> int:
     return count
 
 
-@inner_kernel
+@lean_kernel
 def _solve_levels(net: Sharing) -> None:
     """Updates the levels of links until they agree, beginning with those that wait.
 
@@ -148,7 +148,7 @@ def _solve_levels(net: Sharing) -> None:
                     enqueue(net, other)
 
 
-@inner_kernel
+@lean_kernel
 def _level_of(net: Sharing, link: int) -> float:
     """Returns the level of a link for the current levels of all others."""
     links, uses, demands, claims = net.links, net.uses, net.scratch[0], net.scratch[1]
@@ -167,7 +167,7 @@ def _level_of(net: Sharing, link: int) -> float:
     return water_level(demands, claims, count, links[link, CAPACITY])
 
 
-@inner_kernel
+@lean_kernel
 def water_level(demands: Floats, claims: Floats, count: int, capacity: float) -> float:
     """Returns the level f at which the sum of ``claims * min(demands, f)`` is `capacity`, inf if all demands fit.
 
@@ -198,7 +198,7 @@ def water_level(demands: Floats, claims: Floats, count: int, capacity: float) ->
     return math.inf
 
 
-@inner_kernel
+@lean_kernel
 def _sink(demands: Floats, claims: Floats, place: int, count: int) -> None:
     """Moves an entry of a heap down to its place; equal demands are in the order of their claims."""
     demand, claim = demands[place], claims[place]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import inner_kernel, lean_kernel
+from hdsim.kernels.compiling import lean_kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -172,7 +172,7 @@ def wait(net: Sharing, head: int, item: int) -> None:
         append(net.items, PENDING, head, item)
 
 
-@inner_kernel
+@lean_kernel
 def enqueue(net: Sharing, link: int) -> None:
     """Lets a link wait for a level."""
     marks, counts = net.marks, net.counts

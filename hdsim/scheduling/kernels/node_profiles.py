@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.kernels.chunks import Chunk, Holdings, JobRequests, add_amounts, chunk_of, room_in
-from hdsim.kernels.compiling import inner_kernel, lean_kernel, part_of_kernel
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.references import by_reference
 from hdsim.scheduling.kernels.profiles import Bools, Floats, Ints, Releases, later
 
 #: Sets of bounds on starts, by kind of chunks, and bounds of each set.
@@ -123,7 +124,8 @@ def make_node_profile(free: Floats, allowed: Bools, speeds: NodeSpeeds) -> NodeP
     n = free.shape[1]
     times, rows, first = np.zeros((2, 0)), np.zeros((2, 0), np.int64), np.zeros((2, n), np.int64)
     steps = times[0], times[1], rows[0], np.zeros((0, n), np.int32), rows[1]
-    entries = np.zeros(0, ENTRY), np.zeros((len(free), 0), order="F"), first[0], first[1]
+    # Of fewer entries NumPy would take the amounts for rows, which is another type.
+    entries = np.zeros(2, ENTRY), np.zeros((len(free), 2), order="F"), first[0], first[1]
     bounds = np.zeros((2, _SETS, _BOUNDS), BOUND), np.zeros((2, _SETS), np.int64)
     (nodes, taken), length = np.zeros((2, n), np.int64), np.zeros(2, np.int64)
     room, shortest = np.zeros(n, np.int32), np.zeros(n)
@@ -167,6 +169,7 @@ def plan_nodes(
         holdings: Their cores on nodes.
         now: Present time in seconds.
     """
+    profile = by_reference(profile)
     last = profile.nodes  # latest entry of each node
     for kinds in profile.bounds:
         for bounds in kinds:
@@ -198,6 +201,7 @@ def plan_nodes(
 @lean_kernel
 def forward_nodes(profile: NodeProfile, now: float) -> None:
     """Removes the time before `now`, at which or before which the profile begins."""
+    profile = by_reference(profile)
     past, count = 0, profile.length[0]
     while past + 1 < count and profile.times[past + 1] <= now:
         past += 1
@@ -256,7 +260,7 @@ def _entry(profile: NodeProfile, entry: int, step: int) -> int:
     return new
 
 
-@inner_kernel
+@part_of_kernel
 def _split(profile: NodeProfile, time: float) -> int:
     """Returns the step that begins at `time`, after the begin of the profile; it is created if it does not exist."""
     times, idle, row, count = profile.times, profile.idle, profile.row, profile.length[0]
@@ -298,7 +302,7 @@ def _least_cores(profile: NodeProfile, entry: int, end: float) -> int:
 @lean_kernel
 def room_until(profile: NodeProfile, chunk: Chunk, end: float) -> int:
     """Counts the chunks of a job that fit from now to a time in seconds; see :attr:`NodeProfile.room`."""
-    total = 0
+    profile, total = by_reference(profile), 0
     for node in range(len(profile.room)):
         profile.room[node] = _room(profile, chunk, node, _entry_during(profile, node, profile.times[0]), end)
         total += profile.room[node]
@@ -456,6 +460,7 @@ def hold(profile: NodeProfile, chunk: Chunk, nodes: Ints, cores: Ints, step: int
         step: The step.
         duration: Expected duration in seconds.
     """
+    profile = by_reference(profile)
     start = profile.times[step]
     end = later(start + duration, start)
     last = _split(profile, end)
@@ -527,9 +532,10 @@ def _earliest(
     Returns:
         The step, the number of nodes and the duration in seconds.
     """
+    profile = by_reference(profile)
     speeds, time, fixed = profile.speeds, jobs.time[job], jobs.fixed[job]
     shortest = time if fixed else time / speeds.fastest[speeds.preferred[0]]
-    demand = Demand(chunk_of(jobs, job), time, fixed, speed, shortest)
+    demand = by_reference(Demand(chunk_of(jobs, job), time, fixed, speed, shortest))
     for node in range(len(profile.shortest)):
         profile.shortest[node] = _duration(demand, speed[node]) if speeds.descending else shortest
     step = _next_start(profile, demand, step, stop)
@@ -563,6 +569,7 @@ def reserve_nodes(profile: NodeProfile, jobs: JobRequests, job: int, first: int)
     Returns:
         The start in seconds, infinite if there is none.
     """
+    profile = by_reference(profile)
     bound = _bound(profile, jobs, job, _AHEAD)
     while first < profile.length[0] and profile.times[first] < bound:
         first += 1
@@ -593,6 +600,7 @@ def reserve_ahead(profile: NodeProfile, jobs: JobRequests, queued: Ints, first: 
     Returns:
         Place of that job or of the first one that is left out, Q if there is none.
     """
+    profile = by_reference(profile)
     last, end = len(queued), -math.inf  # of the last job that might start now
     for place in range(first, last):
         # A job that cannot start now at the highest speeds cannot start before a job ends either: later starts need

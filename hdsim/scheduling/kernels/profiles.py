@@ -19,7 +19,7 @@ from hdsim.cluster.kernels.chunks import (
     room_beside,
     room_on,
 )
-from hdsim.kernels.compiling import inner_kernel, kernel, lean_kernel, part_of_kernel
+from hdsim.kernels.compiling import kernel, lean_kernel, part_of_kernel
 from hdsim.kernels.heap import Heap, pop, push
 
 Floats = NDArray[np.float64]
@@ -97,7 +97,7 @@ def just_before(date: float) -> float:
     return min(date * _BELOW_ONE, _GREATEST) if date > 0 else -1.0
 
 
-@inner_kernel
+@lean_kernel
 def release_place(releases: Releases, end: float, job: int) -> int:
     """Returns the place of a job of expected `end` among the running ones."""
     first, last = 0, releases.length[0]
@@ -169,7 +169,7 @@ def longest_before(shadow: float, now: float, fastest: float) -> float:
     return (shadow - now) * fastest * ROUNDED_UP if shadow > now else 0.0
 
 
-@inner_kernel
+@lean_kernel
 def is_overdue(releases: Releases, now: float) -> bool:
     """Returns whether the expected end of a running job has passed."""
     return releases.length[0] > 0 and releases.end[0] <= now

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.heap import pop, push
+from hdsim.kernels.references import by_reference
 from hdsim.scheduling.kernels.profiles import (
     add_release,
     head_reservation,
@@ -116,7 +117,9 @@ class Replay(NamedTuple):
 @lean_kernel
 def advance(replay: Replay, instants: int) -> int:
     """Simulates at most a number of instants; returns one of the results above."""
-    machine, ranked, scored, plan, nodes, speeds, node_plan = replay
+    machine, ranked, scored = by_reference(replay.machine), by_reference(replay.ranked), by_reference(replay.scored)
+    plan, nodes, speeds = by_reference(replay.plan), by_reference(replay.nodes), by_reference(replay.speeds)
+    node_plan = by_reference(replay.node_plan)
     for _ in range(instants):
         told = next_instant(machine, ranked, scored, None, plan, nodes, speeds, node_plan)
         if told != PAUSED:

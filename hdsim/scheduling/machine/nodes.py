@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.kernels import nodes as cores
 from hdsim.cluster.kernels.chunks import Holdings, JobRequests
-from hdsim.cluster.kernels.nodes import UNLIMITED, Random
+from hdsim.cluster.kernels.nodes import Random
 from hdsim.kernels.compiling import kernel, part_of_kernel
 from hdsim.scheduling.kernels.profiles import (
     admit,
@@ -166,7 +166,7 @@ def is_chosen(machine: Machine, nodes: OnNodes, job: int) -> bool:
     """Chooses cores for a job, and notes them where reservations are on nodes; returns False if it does not fit."""
     if machine.jobs.size[job] > machine.clock[0].idle or not _has_room(nodes, job):
         return False
-    if not choose(nodes, job, UNLIMITED):
+    if not choose(nodes, job, nodes.limit[:0]):
         return False
     if nodes.rules.bounded:
         note_held(nodes, job)
@@ -210,7 +210,7 @@ def _has_room(nodes: OnNodes, job: int) -> bool:
 def _count_rooms(nodes: OnNodes, job: int) -> int:
     """Counts the chunks of a job that fit on each node now, in `Nodes.rooms`; returns their sum."""
     jobs = nodes.jobs
-    return cores.total_room(nodes.store, jobs.cores[job], jobs.gpus[job], jobs.memory[job], UNLIMITED)
+    return cores.total_room(nodes.store, jobs.cores[job], jobs.gpus[job], jobs.memory[job], nodes.limit[:0])
 
 
 @part_of_kernel

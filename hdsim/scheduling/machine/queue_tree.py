@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import inner_kernel, lean_kernel
+from hdsim.kernels.compiling import lean_kernel
 from hdsim.scheduling.kernels.profiles import may_start
 
 
@@ -55,7 +55,7 @@ def leave(queue: QueueTree, place: int) -> None:
         node //= 2
 
 
-@inner_kernel
+@lean_kernel
 def next_fitting(
     queue: QueueTree,
     place: int,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hdsim.contention.kernels import speeds as progress
-from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.compiling import part_of_kernel
 from hdsim.kernels.heap import Heap, push
 from hdsim.scheduling.machine.nodes import OnNodes
 from hdsim.scheduling.machine.state import Floats, Machine, end_or_limit
@@ -83,7 +83,7 @@ def settle(machine: Machine, speeds: Speeds) -> bool:
     return True
 
 
-@lean_kernel
+@part_of_kernel
 def _set_date(machine: Machine, speeds: Speeds, job: int, date: float) -> None:
     """Sets the end of a running job."""
     jobs, agenda, dates = len(speeds.date), machine.ends, speeds.dates[0]

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import inner_kernel, kernel
+from hdsim.kernels.compiling import kernel, lean_kernel
 from hdsim.kernels.heap import Heap
+from hdsim.kernels.references import by_reference
 from hdsim.scheduling.kernels.profiles import Releases, add_release
 from hdsim.scheduling.machine.loop import next_instant, schedule
 from hdsim.scheduling.machine.short_queue import LINE, ShortQueue, Table, fill_short
@@ -184,7 +185,7 @@ def make_scenario(decision: Decision, arrivals: int) -> Scenario:
     )
 
 
-@inner_kernel
+@lean_kernel
 def set_scenario(jobs: Scenario, decision: Decision, future: Future, scenario: int, now: float) -> None:
     """Writes run times and arrivals of a scenario, but not the keys of the arrivals.
 
@@ -295,7 +296,7 @@ def behind(cost: Floats) -> NDArray[np.bool_]:
     return worse
 
 
-@inner_kernel
+@lean_kernel
 def play_out(
     situation: Situation, head: int, plan: Ints, keys: Table, jobs: Scenario, space: Space, whole: bool
 ) -> None:
@@ -304,9 +305,9 @@ def play_out(
     Behind the first head, each order of the plan chooses heads until one that it chose has started; then the order of
     the queue does.
     """
-    machine, running, count = space.machine, jobs.running, len(jobs.size)
+    machine, running, count = by_reference(space.machine), jobs.running, len(jobs.size)
     state, line, line_key, early, key = space.queue[:5]
-    queue = ShortQueue(state, line, line_key, early, key, plan, keys)
+    queue = by_reference(ShortQueue(state, line, line_key, early, key, plan, keys))
     clock, ends, releases = machine.clock[0], machine.ends, machine.releases
     for place in range(running):
         job = jobs.last[place]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import inner_kernel, kernel, lean_kernel
+from hdsim.kernels.compiling import kernel, lean_kernel
 from hdsim.kernels.heap import Heap, pop, push
 from hdsim.scheduling.search.play_outs import mean_cost
 
@@ -58,7 +58,7 @@ def make_steps(jobs: int) -> Steps:
     return Steps(np.empty(2 * jobs + 1), np.empty(2 * jobs + 1, np.int64))
 
 
-@inner_kernel
+@lean_kernel
 def place_before(date: Floats, count: int, when: float) -> int:
     """Returns the last of `count` steps that begins by a date."""
     low, high = 0, count

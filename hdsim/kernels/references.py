@@ -1,0 +1,82 @@
+"""Named tuples by reference within kernels.
+
+A named tuple is handed over by value otherwise, seven numbers for each of its arrays. With the state of a replay this
+takes most of the time of a compilation. Tuples do not change, so that the result is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+_Tuple = TypeVar("_Tuple")
+
+
+def by_reference(parts: _Tuple) -> _Tuple:
+    """Returns a reference to a copy of a named tuple on the stack of the calling kernel; None stays None.
+
+    Its attributes that are named tuples with tuples in them are references as well. As long as references are handed to
+    parts of the kernel only, the copy is kept in registers. Another kernel begins with a copy of its own.
+    """
+    return parts
+
+
+try:
+    from numba.core import cgutils, types
+    from numba.core.imputils import impl_ret_borrowed
+    from numba.core.typing.templates import AttributeTemplate, infer_getattr
+    from numba.extending import intrinsic, lower_getattr_generic, models, register_model
+except ImportError:
+    pass
+else:
+
+    class Reference(types.Type):
+        """Pointer to a named tuple."""
+
+        def __init__(self, parts: Any) -> None:
+            self.parts = parts
+            super().__init__(f"Reference({parts})")
+
+    def _is_referred_to(part: Any) -> bool:
+        return isinstance(part, types.BaseNamedTuple) and any(isinstance(each, types.BaseTuple) for each in part.types)
+
+    @register_model(Reference)
+    class _Pointer(models.PrimitiveModel):
+        def __init__(self, manager: Any, reference: Any) -> None:
+            # Data have whole bytes: a value of one bit would stay in memory.
+            super().__init__(manager, reference, manager.lookup(reference.parts).get_data_type().as_pointer())
+
+    @infer_getattr
+    class _Attributes(AttributeTemplate):
+        key = Reference
+
+        def generic_resolve(self, reference: Any, name: str) -> Any:
+            parts = reference.parts
+            if name not in parts.fields:
+                return None
+            part = parts.types[parts.fields.index(name)]
+            return Reference(part) if _is_referred_to(part) else part
+
+    @lower_getattr_generic(Reference)
+    def _get(context: Any, builder: Any, reference: Any, pointer: Any, name: str) -> Any:
+        place = reference.parts.fields.index(name)
+        part, inner = reference.parts.types[place], cgutils.gep_inbounds(builder, pointer, 0, place)
+        if _is_referred_to(part):
+            return inner
+        value = context.data_model_manager[part].load_from_data_pointer(builder, inner)
+        return impl_ret_borrowed(context, builder, part, value)
+
+    @intrinsic
+    def _by_reference(typing_context: Any, parts: Any) -> Any:
+        if isinstance(parts, types.NoneType):
+            return types.none(parts), lambda context, builder, signature, arguments: context.get_dummy_value()
+        copied = isinstance(parts, Reference)
+        reference = parts if copied else Reference(parts)
+
+        def copy(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            (value,) = arguments
+            data = builder.load(value) if copied else context.data_model_manager[parts].as_data(builder, value)
+            return cgutils.alloca_once_value(builder, data)
+
+        return reference(parts), copy
+
+    by_reference = _by_reference
