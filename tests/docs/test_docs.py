@@ -23,8 +23,9 @@ from hdsim.kubernetes.control_plane import control_planes
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Pages whose blocks run for every change; those of all others run in CI.
-QUICK = ("README.md", "platform.md", "policies.md")
+#: Pages whose blocks run for every change, and those whose blocks take a minute; those of all others run in CI.
+QUICK = ("README.md", "platform.md")
+SLOW = ("agents.md", "bsp_gangs.md", "compare.md", "models.md", "outputs.md", "pods.md", "run.md", "training.md")
 #: Pages whose links are checked and whose blocks are not run.
 RESEARCH = sorted((ROOT / "research").glob("*.md"))
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
@@ -74,7 +75,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterato
             id=str(page.relative_to(ROOT)),
             marks=[
                 pytest.mark.requires(*NEEDS.findall(page.read_text())),
-                *([] if page.name in QUICK else [pytest.mark.ci]),
+                *([] if page.name in QUICK else [pytest.mark.nightly if page.name in SLOW else pytest.mark.ci]),
             ],
         )
         for page in PAGES
