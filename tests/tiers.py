@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -33,11 +33,11 @@ def nightly(*values: Any) -> list[Any]:
     return _marked(values, pytest.mark.nightly)
 
 
-def pairs(first: Iterable[Any], second: Iterable[Any], later: Callable[..., list[Any]] = nightly) -> list[Any]:
-    """Parameters of a test of two values: each value is in a pair of every tier, the other pairs are in a later one."""
+def pairs(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
+    """Parameters of a test of two values: each value is in a pair of every tier, the other pairs are nightly."""
     first, second = list(first), list(second)
     return [
-        pair if i % len(second) == j % len(first) else later(pair)[0]
+        pair if i % len(second) == j % len(first) else nightly(pair)[0]
         for (i, one), (j, other) in itertools.product(enumerate(first), enumerate(second))
         for pair in [(one, other)]
     ]

@@ -751,7 +751,7 @@ def test_a_leader_that_loses_its_lease_binds_no_more(cluster: Cluster, tmp_path:
     assert "thief holds it" in str(outcome[0])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_trace_by_the_wall_clock(cluster: Cluster, tmp_path: Path) -> None:
     jobs = hdsim.Workload.from_columns(
         submission_time=[0, 10, 20, 30, 40, 50],

@@ -137,7 +137,7 @@ def test_nothing_is_known_before_it_is_measured(target: str, settings: dict[str,
 
 
 @pytest.mark.parametrize("name", ["ridge", "persistence"])
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_interval_of_80_percent_covers_as_many_values(name: str) -> None:
     covered = []
     for seed in (1, 2):

@@ -127,8 +127,8 @@ def test_a_page_in_a_browser(preferred: str, tmp_path: Path, visit: Callable[...
     assert len(page.pictures()) == 3
 
 
-@pytest.mark.parametrize("width", [700, *nightly(1280)])
-@pytest.mark.ci
+@pytest.mark.parametrize("width", [700, 1280])
+@pytest.mark.nightly
 def test_tables_fit_the_page(width: int, tmp_path: Path, visit: Callable[..., Visit]) -> None:  # noqa: F811
     for seed in range(4):
         for agent in ("fcfs", "sjf", "ljf"):

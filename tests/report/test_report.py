@@ -351,7 +351,7 @@ def test_jobs_with_programs(tmp_path: Path, visit: Callable[..., Visit]) -> None
     assert seen["ranges"]["contention"] == pytest.approx([run.end_time * 0.25, run.end_time * 0.5])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = ten_thousand(tmp_path / "run")
     content = render(run)
@@ -366,7 +366,7 @@ def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[.
     assert len(data[1]) < 1_500_000
 
 
-@pytest.mark.parametrize(("preferred", "other"), [("light", "dark"), ("dark", "light")])
+@pytest.mark.parametrize(("preferred", "other"), [("light", "dark"), *nightly(("dark", "light"))])
 @pytest.mark.ci
 def test_light_and_dark(preferred: str, other: str, tmp_path: Path, visit: Callable[..., Visit]) -> None:
     page = visit(
@@ -647,7 +647,7 @@ READER = """
 """
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_reading_the_table(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = of_users(tmp_path / "run")
     page = visit(render(run), READER)
