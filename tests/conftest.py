@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tiers import ALL, LEFT_OUT, TIER
+from tiers import ALL, LEFT_OUT, TIER, examples
 
 if TYPE_CHECKING:
     from kube import Cluster
@@ -37,9 +37,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # fork of a warm process and a new one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if TIER else 30
-)
+settings.register_profile("default", examples(100, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 # The usual tiers of CI repeat their examples; the nightly one draws new ones each time.
 settings.load_profile("ci" if os.environ.get("CI") and not ALL else "default")
@@ -163,16 +161,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = _mixed(items)
 
 
+#: Folders whose tests need few kernels.
+_EARLY = {"cli", "config", "docs", "platform", "results", "structure", "workload"}
+
+
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     """Spreads the tests that wait, and those that take long, over the first three quarters of the others.
 
     The workers take tests one by one in this order; so at any time some of them wait while others compute, and none is
-    left alone with a long test in the end.
+    left alone with a long test in the end. One process at a time compiles kernels: tests that need few come first, and
+    meanwhile the worker with the largest group, test_golden, compiles most of them.
     """
     long = [item for item in items if _waits(item)]
     others = [item for item in items if not _waits(item)]
+    others.sort(key=lambda item: item.path.parent.name not in _EARLY)
     if not long or not others:
-        return items
+        return long + others
     gap = 0.75 * len(others) / len(long)
     places = [(index * gap, 0, item) for index, item in enumerate(long)]
     places += [(float(index), 1, item) for index, item in enumerate(others)]
@@ -180,7 +184,7 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _waits(item: pytest.Item) -> bool:
-    return "cluster" in getattr(item, "fixturenames", ()) or item.get_closest_marker("ci") is not None
+    return "cluster" in getattr(item, "fixturenames", ()) or any(map(item.get_closest_marker, LEFT_OUT[""]))
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -23,10 +25,29 @@ ALL = TIER == "--all"
 
 def ci(*values: Any) -> list[Any]:
     """Parameters of a test with which `make test` leaves it out."""
-    return [pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.ci) for value in values]
+    return _marked(values, pytest.mark.ci)
+
+
+def nightly(*values: Any) -> list[Any]:
+    """Parameters of a test with which `make test` and `.ci/run` leave it out."""
+    return _marked(values, pytest.mark.nightly)
+
+
+def pairs(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
+    """Parameters of a test of two values: each value is in a pair of every tier, the other pairs are nightly."""
+    first, second = list(first), list(second)
+    return [
+        pair if i % len(second) == j % len(first) else nightly(pair)[0]
+        for (i, one), (j, other) in itertools.product(enumerate(first), enumerate(second))
+        for pair in [(one, other)]
+    ]
+
+
+def _marked(values: tuple[Any, ...], mark: pytest.MarkDecorator) -> list[Any]:
+    return [pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=mark) for value in values]
 
 
 def examples(usual: int, nightly: int, **options: Any) -> settings:
-    """How many examples a property test draws in CI and in the nightly tier; a third of the former for every change."""
-    counts = {"": max(usual // 3, 1), "--ci": usual, "--all": nightly}
+    """How many examples a property test draws: a fifth of `usual` for every change, half of it in CI."""
+    counts = {"": max(usual // 5, 1), "--ci": max(usual // 2, 1), "--all": max(usual, nightly)}
     return settings(max_examples=counts[TIER], **options)

@@ -43,7 +43,7 @@ class RayVectorEnv(ShareVectorEnv):
 
     Raises:
         ConfigError: Ray is not installed, or there are more workers than environments.
-        BackendError: The cluster cannot be reached.
+        BackendError: The cluster cannot be reached, or has no node with processors.
     """
 
     def __init__(
@@ -64,9 +64,18 @@ class RayVectorEnv(ShareVectorEnv):
         if workers is None:
             workers = max(1, min(num_envs, int(ray.cluster_resources().get("CPU", 1))))
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
-        kept, nodes = ray.put(settings), _RayNodes()
-        self._workers = [_RayActor(kept, begin, end, timeout, nodes) for begin, end in itertools.pairwise(bounds)]
-        super().__init__(first, num_envs, LocalShare((), same_step=True), self._workers, SAME_STEP)
+        nodes = _RayNodes()
+        self._workers = list[_RayActor]()
+        try:
+            kept = ray.put(settings)
+            for begin, end in itertools.pairwise(bounds):
+                self._workers.append(_RayActor(kept, begin, end, timeout, nodes))
+            super().__init__(first, num_envs, LocalShare((), same_step=True), self._workers, SAME_STEP)
+        except BaseException:
+            for worker in self._workers:
+                worker.close()
+            self._disconnect()
+            raise
 
     def state(self) -> list[Mapping[str, Any]]:
         """See :class:`ShareVectorEnv`."""
@@ -75,9 +84,13 @@ class RayVectorEnv(ShareVectorEnv):
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the actors, and the cluster if it was started for them."""
         super().close_extras(**kwargs)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._connected:
             import ray
 
+            self._connected = False
             ray.shutdown()
 
 

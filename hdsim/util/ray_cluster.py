@@ -6,13 +6,14 @@ import importlib.util
 import logging
 import os
 import socket
+import time
 from typing import Any
 
 from hdsim.errors import BackendError, ConfigError, install_hint
 
 #: Bytes of shared memory of a node that `connect` starts; larger objects lie in files.
 _OBJECT_STORE = 100_000_000
-#: Seconds until an address counts as unreachable.
+#: Seconds until an address counts as unreachable, and until a cluster that names no node with processors has none.
 _PATIENCE = 10.0
 
 
@@ -69,10 +70,17 @@ def nodes_alive() -> dict[str, float]:
     """
     import ray
 
-    nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
-    if not any(nodes.values()):
+    deadline = time.monotonic() + _PATIENCE
+    # Ray's answer is empty if the head of the cluster gives none, as on a machine under load.
+    while not (nodes := _nodes_with_processors(ray.nodes())) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    if not nodes:
         raise BackendError("expected a node with processors in the Ray cluster, none is left")
-    return {name: cpus for name, cpus in nodes.items() if cpus}
+    return nodes
+
+
+def _nodes_with_processors(nodes: list[dict[str, Any]]) -> dict[str, float]:
+    return {node["NodeID"]: cpus for node in nodes if node["Alive"] and (cpus := node["Resources"].get("CPU", 0.0))}
 
 
 def _check_reachable(address: str, where: str) -> None:

@@ -101,6 +101,8 @@ def probability(probe: EpisodeTask, agent: LearningAgent, action: int) -> float:
     return float(np.mean(found))
 
 
+#: Learners that the nightly tier tries: actor-critic methods, whose machinery is that of PPO.
+LATER = {"actor_critic", "gnn_actor_critic", "gnn_ppo"}
 #: The action to be learned; the other one comes first, which networks choose that have learned nothing.
 RIGHT = {"fast_or_frugal": "first-low_power", "spread_or_pack": "first-high_mem_bw"}
 
@@ -114,7 +116,7 @@ RIGHT = {"fast_or_frugal": "first-low_power", "spread_or_pack": "first-high_mem_
             case,
             name,
             marks=pytest.mark.nightly
-            if case == "fast_or_frugal" or name.startswith("sb3")
+            if case == "fast_or_frugal" or name.startswith("sb3") or name in LATER
             else ()
             if name == "ppo"
             else pytest.mark.ci,
@@ -250,6 +252,7 @@ def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
     assert all(f"        {key}: " in docs for key in agent.settings()), "undocumented setting"
 
 
+@pytest.mark.nightly
 def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
     import hdsim
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import ci, nightly
 from training_setups import make_setup, train_whole_and_cut
 
 import hdsim
@@ -143,8 +144,8 @@ def test_scores_are_those_of_the_formulas(seed: int) -> None:
 @pytest.mark.parametrize(
     ("backfill", "commit"), [("none", False), ("none", True), ("easy", False), ("easy", True), ("rlscheduler", True)]
 )
-@pytest.mark.parametrize("batch", [True, False])
-@pytest.mark.parametrize(("seed", "users"), [(7, 0), (23, 0), (23, 3)])
+@pytest.mark.parametrize("batch", [True, *ci(False)])
+@pytest.mark.parametrize(("seed", "users"), [(23, 3), *nightly((7, 0), (23, 0))])
 def test_compiled_replays_are_those_of_the_engine(
     seed: int, users: int, backfill: str, commit: bool, batch: bool, tmp_path: Path
 ) -> None:

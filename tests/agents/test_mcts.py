@@ -58,7 +58,7 @@ class Both(Mcts):
         return int(most_visited(tree))
 
 
-@examples(6, 6, phases=[Phase.explicit, Phase.generate])
+@examples(4, 6, phases=[Phase.explicit, Phase.generate])
 @given(
     seed=st.integers(0, 10**6),
     rule=st.sampled_from([("none", True), ("none", False), ("easy", True), ("easy", False), ("rlscheduler", True)]),

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from tiers import pairs
 
 import hdsim
 from hdsim.cluster.state import Cluster
@@ -139,8 +140,9 @@ def test_overrun_estimates_are_survived():
         assert all(not math.isnan(start) for start in starts(agent, *rows))
 
 
-@pytest.mark.parametrize("backfill", [name for name in BACKFILLS if name != "rlscheduler"])
-@pytest.mark.parametrize("order", sorted(SHIPPED))
+@pytest.mark.parametrize(
+    ("order", "backfill"), pairs(sorted(SHIPPED), [name for name in BACKFILLS if name != "rlscheduler"])
+)
 def test_every_order_with_every_backfilling_serves_all_jobs(order, backfill):
     rng = np.random.default_rng(5)
     workload = hdsim.Workload.from_columns(

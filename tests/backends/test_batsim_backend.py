@@ -22,7 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 from spoiling import spoilt
-from tiers import examples
+from tiers import ci, examples, nightly, pairs
 
 import hdsim
 from hdsim.backends.batsim.backend import Batsim
@@ -247,8 +247,7 @@ def made_up(jobs: int, seed: int = 0, **columns: Any) -> hdsim.Workload:
     return hdsim.Workload.from_columns(**(made | columns))
 
 
-@pytest.mark.parametrize("core_policy", CORE_POLICIES)
-@pytest.mark.parametrize("job_policy", JOB_POLICIES)
+@pytest.mark.parametrize(("job_policy", "core_policy"), pairs(JOB_POLICIES, CORE_POLICIES))
 def test_every_policy_pair(platform: hdsim.Platform, tmp_path: Path, job_policy: str, core_policy: str) -> None:
     workload, agent = made_up(80), f"{job_policy}-{core_policy}"
     sim = hdsim.simulate(platform, workload, agent, contention="threshold", seed=1)
@@ -257,8 +256,10 @@ def test_every_policy_pair(platform: hdsim.Platform, tmp_path: Path, job_policy:
     assert_equal(batsim, sim)
 
 
-@pytest.mark.parametrize("energy", [True, False])
-@pytest.mark.parametrize("agent", ["fcfs", "easy", "conservative", "easy-sjf", "easy-saf-low_power", "wfp3", "tetris"])
+@pytest.mark.parametrize("energy", [True, *nightly(False)])
+@pytest.mark.parametrize(
+    "agent", ["easy", *ci("conservative"), *nightly("fcfs", "easy-sjf", "easy-saf-low_power", "wfp3", "tetris")]
+)
 def test_backfilling_and_orders(platform: hdsim.Platform, tmp_path: Path, agent: str, energy: bool) -> None:
     workload = made_up(100, seed=3)
     sim = hdsim.simulate(platform, workload, agent, seed=1)
@@ -652,7 +653,8 @@ def alive(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    for _ in range(3000):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
         if condition():
             return
         time.sleep(0.02)
@@ -737,7 +739,9 @@ def test_batsim_is_killed(running: Callable[..., tuple[subprocess.Popen[str], in
     assert finished_jobs(directory) > 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, *nightly(signal.SIGTERM, signal.SIGINT)], ids=lambda number: number.name
+)
 @pytest.mark.ci
 def test_batsim_never_outlives_hdsim(
     running: Callable[..., tuple[subprocess.Popen[str], int, Path]], number: signal.Signals
@@ -780,8 +784,8 @@ def test_not_even_a_process_that_never_listens_outlives_hdsim(tmp_path: Path) ->
     wait_until(lambda: not alive(orphan))
 
 
-#: s; a program also starts within it, on a machine that has other things to do.
-SILENCE = 10
+#: s; within it a program starts, and the scheduler compiles the kernels that its first answer needs.
+SILENCE = 120
 
 
 @pytest.fixture
@@ -822,6 +826,8 @@ def apart(
     theirs = start(batsim_program(), "-s", endpoint, *inputs, "-e", tmp_path / "theirs", "--timeout", SILENCE)
     try:
         wait_until(lambda: (tmp_path / "begun").exists() or ours.poll() is not None or theirs.poll() is not None)
+        assert ours.poll() is None, ours.communicate()
+        assert theirs.poll() is None, theirs.communicate()
         yield ours, theirs, directory
     finally:
         for process in (ours, theirs):
@@ -836,7 +842,7 @@ def test_batsim_at_a_socket_is_killed(
     theirs.kill()
     begin = time.monotonic()
     _, errors = ours.communicate()
-    assert time.monotonic() - begin < SILENCE + 15  # the rest is spent on the files
+    assert time.monotonic() - begin < SILENCE / 2
     assert ours.returncode == 1
     assert re.match(
         r"hdsim: error: Batsim has hung up after \d+ messages$",
@@ -847,6 +853,7 @@ def test_batsim_at_a_socket_is_killed(
     assert finished_jobs(directory) > 5
 
 
+@pytest.mark.ci
 def test_hdsim_is_killed_and_the_batsim_at_its_socket_notices(
     apart: tuple[subprocess.Popen[str], subprocess.Popen[str], Path],
 ) -> None:
@@ -854,7 +861,7 @@ def test_hdsim_is_killed_and_the_batsim_at_its_socket_notices(
     ours.kill()
     begin = time.monotonic()
     _, errors = theirs.communicate()
-    assert time.monotonic() - begin < SILENCE + 15
+    assert time.monotonic() - begin < SILENCE / 2
     assert theirs.returncode == 1
     assert re.search(r"the scheduler has hung up after \d+ messages; the last message to it was", errors)
     assert "Traceback" not in errors

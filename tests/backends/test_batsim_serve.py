@@ -29,7 +29,7 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 from spoiling import spoilt
-from tiers import examples
+from tiers import ci, examples
 
 import hdsim
 from hdsim.backends.batsim.hosts import hosts_of, load_hosts, read_xml
@@ -801,9 +801,21 @@ def test_registered_composed_jobs() -> None:
     assert ends == {"w0!0": 1.0, "dyn!a": 10.0}
 
 
-@pytest.mark.parametrize("contention", ["none", "threshold"])
-@pytest.mark.parametrize("network", ["none", "fluid"])
-@pytest.mark.parametrize("energy", [False, True])
+@pytest.mark.parametrize(
+    ("contention", "network", "energy"),
+    [
+        ("none", "none", False),
+        ("threshold", "fluid", True),
+        *ci(
+            ("none", "none", True),
+            ("none", "fluid", False),
+            ("none", "fluid", True),
+            ("threshold", "none", False),
+            ("threshold", "none", True),
+            ("threshold", "fluid", False),
+        ),
+    ],
+)
 def test_programs_run_as_in_hdsims_own_replay(contention: str, network: str, energy: bool) -> None:
     platform = hdsim.load_platform(ROOT / "platforms" / "teaching.json")
     rng = np.random.default_rng(3)

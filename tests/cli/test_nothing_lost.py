@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiers import ci
+from tiers import nightly
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -209,8 +209,8 @@ def compiled(tmp_path: Path, code: str = "") -> subprocess.CompletedProcess[str]
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.parametrize("suffix", ["nbi", *ci("nbc")])
-@pytest.mark.parametrize("content", [b"", *ci(bytes(200), None)])
+@pytest.mark.parametrize("suffix", ["nbi", *nightly("nbc")])
+@pytest.mark.parametrize("content", [b"", *nightly(bytes(200), None)])
 @pytest.mark.ci
 def test_damaged_machine_code_is_compiled_again(suffix: str, content: bytes | None, tmp_path: Path) -> None:
     assert compiled(tmp_path).stdout == "1\n"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kube_scores import score
+from tiers import examples
 
 import hdsim
 from hdsim.cluster.placement import Placement
@@ -199,6 +200,7 @@ def on_fewest_nodes(platform, chunk, held, limit):
     policy=st.sampled_from(list(CORE_POLICIES)),
     data=st.data(),
 )
+@examples(30, 100)
 @pytest.mark.ci
 def test_picks_equal_the_rule(nodes, requests, policy, data):
     platform = platform_of(nodes)

@@ -14,7 +14,7 @@ from asynchronous import Asynchronous
 from hypothesis import given
 from hypothesis import strategies as st
 from kube_scores import score
-from tiers import examples
+from tiers import ci, examples
 
 import hdsim
 from hdsim.backends.base import Capabilities
@@ -245,15 +245,12 @@ class Chosen:
 @pytest.mark.parametrize(
     "agent",
     [
-        "fcfs",
         "saf-pack",
-        "shortest-spread",
-        "wfp3-random",
-        "easy",
         "easy-sjf-high_mem",
         "conservative",
         "jobs",
         "nodes",
+        *ci("fcfs", "shortest-spread", "wfp3-random", "easy"),
     ],
 )
 def test_every_kind_of_agent_schedules_amounts(agent: str, platform: hdsim.Platform) -> None:

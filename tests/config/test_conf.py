@@ -141,7 +141,13 @@ def test_an_own_agent_needs_no_plus_for_its_settings(composer: Composer) -> None
     assert agent == {"path": "my_agent.py", "_target_": None, "patience": 3}
 
 
-@pytest.mark.parametrize("path", sorted((folder("conf") / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if path.stem == "baselines" else pytest.mark.ci)
+        for path in sorted((folder("conf") / "experiment").glob("*.yaml"))
+    ],
+)
 def test_every_experiment_composes_and_begins_with_its_command(path: Path) -> None:
     first, second = path.read_text().splitlines()[:2]
     assert first == "# @package _global_"
@@ -164,7 +170,8 @@ TRAINED = [
 
 
 @pytest.mark.parametrize(
-    "experiment", [pytest.param(name, marks=() if name == "rlscheduler" else pytest.mark.nightly) for name in TRAINED]
+    "experiment",
+    [pytest.param(name, marks=pytest.mark.ci if name == "rlscheduler" else pytest.mark.nightly) for name in TRAINED],
 )
 def test_every_agent_fits_every_experiment(experiment: str) -> None:
     composer = Composer(config_name="train")

@@ -81,7 +81,7 @@ def test_the_shipped_workloads_are_what_the_example_makes(tmp_path: Path, root: 
         assert path.read_bytes() == (root / "workloads" / path.name).read_bytes()
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_compare_names_the_best_policy_of_each_workload(
     tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from asynchronous import Asynchronous, Growing
 from batsim_peer import behind_batsim
 from conftest import require_component
+from tiers import pairs
 
 import hdsim
 from hdsim.backends.base import Backend, Capabilities, make_backend
@@ -141,8 +142,7 @@ def outcome(result: Result) -> list[bytes]:
     return [*columns, *("\n".join(jobs[name]).encode() for name in ("final_state", "allocated_resources"))]
 
 
-@pytest.mark.parametrize("backend", ["sim", "batsim", "asynchronous", "growing"])
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(("name", "backend"), pairs(AGENTS, ["sim", "batsim", "asynchronous", "growing"]))
 def test_the_contract(backend: str, name: str, tmp_path: Path) -> None:
     """No core held twice, no job lost, order of submission kept, refused starts tried again, same seed same bytes."""
     if backend == "batsim":

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from schedules import cores_of_jobs
 from test_compiled import assert_equal
-from tiers import examples
+from tiers import examples, pairs
 
 from hdsim import Platform, Workload, simulate
 from hdsim.cluster.state import FinalState
@@ -286,11 +286,11 @@ def replayed(platform: Platform, workload: Workload, agent: str, **options: Any)
 SEVERAL_SPEEDS = (1.0, 1.7, 2.3, 4.0)
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize(("job_rule", "core_rule"), pairs(JOB_RULES, CORE_RULES))
 @examples(6, 40)
 @given(case=cases(odd=False), seed=st.integers(0, 3))
-def test_pairs_where_events_fall_together(pair: str, case: Case, seed: int) -> None:
-    job_rule, core_rule = pair.split("-")
+def test_pairs_where_events_fall_together(job_rule: str, core_rule: str, case: Case, seed: int) -> None:
+    pair = f"{job_rule}-{core_rule}"
     if "random" in pair:
         case = case.lasting()  # otherwise one instant has several passes, and which of them drew a job is not recorded
     result = simulate(case.platform, case.workload, pair, seed=seed, check=True)
@@ -299,12 +299,12 @@ def test_pairs_where_events_fall_together(pair: str, case: Case, seed: int) -> N
     _check_invariants(case, result)
 
 
-@pytest.mark.parametrize("pair", [pair for pair in PAIRS if "random" not in pair])
+@pytest.mark.parametrize(("job_rule", "core_rule"), pairs(ref.JOB_RULES, ref.CORE_RULES))
 @examples(5, 25)
 @given(case=cases(odd=True, speeds=SEVERAL_SPEEDS), contention=st.sampled_from(["none", "threshold"]))
-def test_pairs_with_several_speeds(pair: str, case: Case, contention: str) -> None:
-    result = replayed(case.platform, case.workload, pair, contention=contention)
-    outcome = ref.replay(case.own, case.jobs, *pair.split("-"), threshold=contention == "threshold")
+def test_pairs_with_several_speeds(job_rule: str, core_rule: str, case: Case, contention: str) -> None:
+    result = replayed(case.platform, case.workload, f"{job_rule}-{core_rule}", contention=contention)
+    outcome = ref.replay(case.own, case.jobs, job_rule, core_rule, threshold=contention == "threshold")
     _check_against_reference(case, result, outcome)
     _check_invariants(case, result)
     if contention == "none":

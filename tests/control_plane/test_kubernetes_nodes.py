@@ -194,7 +194,7 @@ def test_convert_writes_nodes_and_reads_them(
 
 
 @pytest.mark.requires("kube")
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_nodes_are_made_and_deleted(
     cluster: Cluster, hdsim: Callable[..., subprocess.CompletedProcess[str]], root: Path
 ) -> None:

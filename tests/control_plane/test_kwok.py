@@ -97,7 +97,7 @@ def processes(folder: Path) -> list[psutil.Process]:
 
 
 @kube
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     def kwok(*arguments: object, status: int = 0) -> str:
         done = hdsim("kwok", *arguments, "--workdir", workdir)
@@ -153,7 +153,7 @@ def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
 
 
 @kube
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_port_that_is_taken_before_etcd_binds_it_is_changed(
     workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +217,7 @@ def test_from_nothing_to_a_schedule(hdsim: Command, workdir: Path, tmp_path: Pat
 
 
 @kube
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     broken = tmp_path / "bin"
     broken.mkdir()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from kube import Cluster, amount, fake_node, wait_for
+from tiers import nightly
 
 import hdsim
 from hdsim.agents.kube_scheduler import KubeScheduler
@@ -359,7 +360,7 @@ def test_a_gang_of_which_another_scheduler_binds_a_pod_as_it_arrives(
     assert len(outcome[0][0].state) == 3  # the first pod, the bound one, and the two that are left
 
 
-@pytest.mark.parametrize("agent", [Rollout, Mcts])
+@pytest.mark.parametrize("agent", [Rollout, *nightly(Mcts)])
 @pytest.mark.ci
 def test_a_search_by_the_wall_clock(cluster: Cluster, tmp_path: Path, agent: type[Rollout]) -> None:
     # Beside a pod of others the one of 4 CPUs never fits; a head that stayed the head would wait for ever.
@@ -750,7 +751,7 @@ def test_a_leader_that_loses_its_lease_binds_no_more(cluster: Cluster, tmp_path:
     assert "thief holds it" in str(outcome[0])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_trace_by_the_wall_clock(cluster: Cluster, tmp_path: Path) -> None:
     jobs = hdsim.Workload.from_columns(
         submission_time=[0, 10, 20, 30, 40, 50],

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from kube import Cluster, fake_node, wait_for
 from kube_faults import Creator, History, Proxy, Scheduler, ended, pod, told_by_events, wait_until
+from tiers import nightly
 
 pytestmark = pytest.mark.requires("kube")
 
@@ -96,7 +97,7 @@ def test_api_server_killed_and_restarted(cluster: Cluster, tmp_path: Path) -> No
     assert scheduler.told("the watch goes on after") or scheduler.told("listing again")
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_every_watch_dropped(cluster: Cluster, tmp_path: Path) -> None:
     proxy = Proxy(cluster.plane.server)
     kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
@@ -126,7 +127,7 @@ def test_changes_that_no_watch_can_tell_any_more(cluster: Cluster, tmp_path: Pat
     assert scheduler.told("pods: the watch is lost") and scheduler.told("listing again")
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_etcd_stopped_for_five_seconds(cluster: Cluster, tmp_path: Path) -> None:
     with scheduled(cluster, tmp_path, pods_of(60), bound=15) as (_, scheduler):
         etcd = cluster.process("etcd")
@@ -136,7 +137,7 @@ def test_etcd_stopped_for_five_seconds(cluster: Cluster, tmp_path: Path) -> None
     assert scheduler.told("answered after")
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_node_deleted_while_pods_are_bound_to_it(cluster: Cluster, tmp_path: Path) -> None:
     with scheduled(cluster, tmp_path, pods_of(60), bound=1) as (history, scheduler):
         wait_until(
@@ -153,12 +154,13 @@ def test_node_deleted_while_pods_are_bound_to_it(cluster: Cluster, tmp_path: Pat
         scheduler.wait_until_told("node b is back")
 
 
+@pytest.mark.parametrize("moments", [3, *nightly(10)])
 @pytest.mark.ci
-def test_scheduler_killed_at_ten_random_moments(cluster: Cluster, tmp_path: Path) -> None:
+def test_scheduler_killed_at_random_moments(cluster: Cluster, tmp_path: Path, moments: int) -> None:
     rng = random.Random(7)
-    pods = pods_of(300, seconds=None)
+    pods = pods_of(30 * moments, seconds=None)
     with load(cluster, pods, cpu=200, pause=0.15) as history:
-        for number in range(10):
+        for number in range(moments):
             scheduler = Scheduler(cluster, tmp_path / str(number), election=SHORT)
             with ended(scheduler):
                 goal = min(history.on_nodes() + rng.choice((0, 1, 3, 10)), len(pods) - 1)
@@ -190,7 +192,7 @@ def test_gangs_bound_in_part_are_completed(cluster: Cluster, tmp_path: Path) -> 
             assert "6 pods are bound already" in scheduler.end()
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("end", [signal.SIGKILL, *nightly(signal.SIGSTOP)], ids=["killed", "stopped"])
 @pytest.mark.ci
 def test_second_scheduler_takes_over(cluster: Cluster, tmp_path: Path, end: signal.Signals) -> None:
     pods = pods_of(80)

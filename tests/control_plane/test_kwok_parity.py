@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kube import Cluster
+from tiers import nightly
 
 pytestmark = pytest.mark.requires("kube")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -56,7 +57,7 @@ def trace(jobs: int, seconds: float, seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "wall"), [(80, 60.0), pytest.param(500, 300.0, marks=pytest.mark.nightly)], ids=["minute", "five minutes"]
+    ("jobs", "wall"), [(30, 24.0), *nightly((80, 60.0), (500, 300.0))], ids=["24 s", "minute", "five minutes"]
 )
 @pytest.mark.ci
 def test_makespan_by_the_wall_clock_is_that_of_the_simulation(

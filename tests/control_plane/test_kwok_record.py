@@ -121,6 +121,7 @@ def replayed(events: list[dict[str, Any]]) -> list[tuple[str, str, np.ndarray]]:
 
 
 @pytest.mark.requires("torch")
+@pytest.mark.ci
 def test_states_are_those_of_the_watch_and_feed_training(
     recorded: tuple[Path, list[dict[str, Any]]], tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def rows(run: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((run / "progress.csv").open()))
 
 
+@pytest.mark.ci
 def test_agents_learn_from_the_pods_of_a_running_load(
     cluster: Cluster, settings: list[str], hdsim: Run, root: Path, tmp_path: Path
 ) -> None:
@@ -101,7 +102,7 @@ def test_agents_learn_from_the_pods_of_a_running_load(
             assert hdsim("run", *replay, kept, f"hydra.run.dir={agent}-replay").returncode == 0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_training_ends_with_its_load_and_goes_on_after_a_signal(
     cluster: Cluster, settings: list[str], hdsim: Run, root: Path, tmp_path: Path
 ) -> None:

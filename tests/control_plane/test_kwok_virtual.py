@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kube import Cluster, amount
-from tiers import ci
+from tiers import nightly
 
 import hdsim
 from hdsim.agents.kube_scheduler import KubeScheduler
@@ -148,7 +148,7 @@ def learned(module: str, name: str) -> Any:
     [
         {"job_policy": "fcfs", "core_policy": "least_allocated"},
         {"job_policy": "sjf", "backfill": "easy", "core_policy": "most_allocated"},
-        *ci(
+        *nightly(
             searching("rollout.Rollout", "easy"),
             {"job_policy": "fcfs", "backfill": "conservative", "core_policy": "spread"},
             {"job_policy": "priority", "backfill": "greedy", "core_policy": "balanced_allocation"},
@@ -204,7 +204,8 @@ class Interferes(Agent):
             cluster.start(job, placement)
 
 
-@pytest.mark.parametrize("what", ["deletes", *ci("binds")])
+@pytest.mark.parametrize("what", ["deletes", *nightly("binds")])
+@pytest.mark.ci
 def test_a_refused_binding_is_taken_back(
     nodes: Cluster, tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -313,6 +314,7 @@ def test_what_has_no_simulated_time_is_refused(nodes: Cluster, tmp_path: Path) -
 
 
 @pytest.mark.requires("torch")
+@pytest.mark.nightly
 def test_training_takes_place_on_the_api_server(cluster: Cluster, hdsim: Any, tmp_path: Path) -> None:
     cluster.add_nodes(node_manifests(load_platform(resolve("platforms", "ten_nodes", where="test"))))
     cluster.add_nodes([control_plane_node()])

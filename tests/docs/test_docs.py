@@ -23,8 +23,18 @@ from hdsim.kubernetes.control_plane import control_planes
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Pages whose blocks run for every change; those of all others run in CI.
-QUICK = ("README.md", "platform.md", "policies.md")
+#: Pages whose blocks run for every change, and in CI; those of all others run at night.
+QUICK = ("README.md", "platform.md")
+IN_CI = (
+    "install.md",
+    "plugins.md",
+    "policies.md",
+    "batsim.md",
+    "kwok.md",
+    "kubernetes.md",
+    "workload.md",
+    "bsp_real.md",
+)
 #: Pages whose links are checked and whose blocks are not run.
 RESEARCH = sorted((ROOT / "research").glob("*.md"))
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
@@ -74,7 +84,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterato
             id=str(page.relative_to(ROOT)),
             marks=[
                 pytest.mark.requires(*NEEDS.findall(page.read_text())),
-                *([] if page.name in QUICK else [pytest.mark.ci]),
+                *([] if page.name in QUICK else [pytest.mark.ci if page.name in IN_CI else pytest.mark.nightly]),
             ],
         )
         for page in PAGES

@@ -47,7 +47,7 @@ def run_example(name, *options, root, cwd):
 
 
 @pytest.mark.requires("torch")
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_cleanrl_ppo(tmp_path, root):
     done = run_example("cleanrl_ppo.py", "--steps", "10240", root=root, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -70,7 +70,7 @@ def test_tutorial(tmp_path: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.requires("torch")
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_without_a_cluster(tmp_path: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
     said = run_notebook(tmp_path, warm, monkeypatch, tmp_path / "none")
     (deviations,) = (text for text in said if text.startswith("{'random'"))
@@ -81,7 +81,7 @@ def test_without_a_cluster(tmp_path: Path, warm: Warm, monkeypatch: pytest.Monke
 
 
 @pytest.mark.requires("kube", "torch")
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_on_a_cluster(
     cluster: Cluster, tmp_path: Path, warm: Warm, hdsim: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

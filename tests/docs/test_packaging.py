@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.packaging
+# One worker of pytest builds the wheel for all of them.
+pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("packaging")]
 
 
 def succeed(*command: object, cwd: Path) -> str:

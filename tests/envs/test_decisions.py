@@ -7,6 +7,7 @@ import pytest
 from decision_oracle import Oracle, Snapshot, snapshot
 from gymnasium.utils import seeding
 from schedules import cores_of_jobs
+from tiers import ci
 
 import hdsim
 from hdsim.cluster import invariants
@@ -106,7 +107,7 @@ def next_job(env: SchedulingEnv, at: Snapshot) -> int | None:
 
 @pytest.mark.parametrize("action", ACTIONS.bundled)
 @pytest.mark.parametrize("observation", ["normal", "small", "minimal"])
-@pytest.mark.parametrize("scale", ["seen", "workload"])
+@pytest.mark.parametrize("scale", ["seen", *ci("workload")])
 def test_hdeeprm_observations(action: str, observation: str, scale: str) -> None:
     jobs = workload(3)
     player = Player(environment(action, observation, jobs, contention="threshold", scale=scale))

@@ -18,6 +18,7 @@ from decision_oracle import Oracle, snapshot
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from test_decisions import PLATFORM, Player, environment, workload
+from tiers import ALL, nightly
 
 import hdsim
 import hdsim.envs
@@ -89,7 +90,7 @@ def test_autoreset_mode_is_declared() -> None:
 
 @pytest.mark.parametrize("action", ACTIONS.bundled)
 def test_masked_random_play_makes_no_invalid_move(action: str) -> None:
-    steps, rng = 33_400, np.random.default_rng(1)
+    steps, rng = 33_400 if ALL else 4_000, np.random.default_rng(1)
     settings = {"job": {"void": True, "queue_size": 16}, "node": {"void": True}}.get(action, {})
     env = environment(action, "minimal", workload(2, 400), contention="threshold", jobs=100, **settings)
     _, info = env.reset(seed=1)
@@ -203,7 +204,7 @@ def test_nodes_may_fail(action: str) -> None:
 # Rewards
 
 
-@pytest.mark.parametrize("contention", ["none", "threshold"])
+@pytest.mark.parametrize("contention", ["threshold", *nightly("none")])
 @pytest.mark.parametrize("objective", RATES)
 @pytest.mark.parametrize("action", ACTIONS.bundled)
 def test_sampled_rates(action: str, objective: str, contention: str) -> None:

@@ -238,7 +238,7 @@ def bsp(warm: Warm, folder: Path, *arguments: str) -> subprocess.CompletedProces
     return subprocess.run([*warm.command("hdsim"), "bsp", *arguments], cwd=folder, capture_output=True, text=True)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_runs_of_several_gangs_are_repeatable_and_compared_by_controller(warm: Warm, tmp_path: Path) -> None:
     arguments = (
         "gangs=3",

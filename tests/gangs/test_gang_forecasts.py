@@ -137,7 +137,7 @@ def test_nothing_is_known_before_it_is_measured(target: str, settings: dict[str,
 
 
 @pytest.mark.parametrize("name", ["ridge", "persistence"])
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_interval_of_80_percent_covers_as_many_values(name: str) -> None:
     covered = []
     for seed in (1, 2):
@@ -213,7 +213,7 @@ def forecast(warm: Warm, folder: Path, *arguments: str) -> subprocess.CompletedP
 
 
 @sklearn
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_command_repeats_itself_and_gangs_read_its_files(warm: Warm, tmp_path: Path) -> None:
     settings = ("forecaster=trees", "forecaster.trees=5", "rows=40", "compare=[ridge]", "unit=sizes", "seed=5")
     for name in ("one", "two"):

@@ -26,7 +26,7 @@ def certain(profile: DurationProfile, sizes: np.ndarray, *, exact: bool, budget:
 
 
 @given(rng=random_generators, tasks=st.integers(1, 4), supersteps=st.integers(1, 18))
-@examples(10, 10)
+@examples(5, 10)
 def test_the_greedy_plan_agrees_with_the_plain_loops(rng: np.random.Generator, tasks: int, supersteps: int) -> None:
     profile, sizes = noisy(rng, tasks), rng.uniform(10.0, 50.0, (supersteps, tasks))
     measured = [
@@ -63,7 +63,7 @@ def optimum(profile: DurationProfile, sizes: np.ndarray, budget: Budget) -> floa
 
 
 @given(rng=random_generators, supersteps=st.integers(1, 8), scale=st.sampled_from([0.3, 1.0, 3.0]))
-@examples(12, 12)
+@examples(5, 12)
 def test_plan_and_bound_enclose_the_optimum_of_two_tasks(
     rng: np.random.Generator, supersteps: int, scale: float
 ) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Warm
-from tiers import ci
+from tiers import nightly
 
 from hdsim.errors import ConfigError
 from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
@@ -103,7 +103,7 @@ def check_supersteps(run: Path, count: int) -> None:
         )
 
 
-@pytest.mark.parametrize("controller", ["static_window", *ci("dynamic_mpc")])
+@pytest.mark.parametrize("controller", ["static_window", *nightly("dynamic_mpc")])
 @pytest.mark.ci
 def test_supersteps_meet_at_barriers_and_take_the_predicted_time(
     controller: str, profile: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path

@@ -118,7 +118,7 @@ def test_kept_machine_code_is_loaded_without_the_compiler_which_may_follow(packa
     [
         pytest.param({"HDSIM_CACHE": "/dev/null/cache"}, id="a cache that cannot be made"),
         pytest.param({"HDSIM_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/dev/null/home"}, id="no home"),
-        pytest.param({"HDSIM_CACHE": "/sys/kernel"}, id="a read-only cache"),
+        pytest.param({"HDSIM_CACHE": "/sys/kernel"}, id="a read-only cache", marks=pytest.mark.nightly),
     ],
 )
 @pytest.mark.ci
@@ -138,12 +138,12 @@ print(hashlib.sha256(b"".join(weights.grad.numpy().tobytes() for weights in netw
 
 
 @pytest.mark.requires("torch")
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_kernels_that_call_others_give_the_same_bytes_compiled_and_loaded(tmp_path: Path) -> None:
     assert len({finish(start(GRADIENTS, HDSIM_CACHE=tmp_path, OMP_NUM_THREADS=1)) for _ in range(2)}) == 1
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_kernels_of_users_are_not_kept(package: Path) -> None:
     cache = package / "cache"
     for number in (1, 2):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tiers import ci, examples
+from tiers import examples
 
 from hdsim.cluster.kernels import chunks
 from hdsim.scheduling.kernels import node_profiles as nodes
@@ -360,10 +360,8 @@ def test_running_jobs_are_in_order_of_their_expected_ends() -> None:
     assert list(zip(*(column[:count].tolist() for column in releases[:3]), strict=True)) == sorted(running)
 
 
-@pytest.mark.parametrize(
-    "variable",
-    [*ci("NUMBA_DISABLE_JIT"), pytest.param("NUMBA_BOUNDSCHECK", marks=pytest.mark.nightly)],
-)
+@pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
+@pytest.mark.nightly
 def test_kernels_run_as_python_and_stay_inside_their_arrays(variable: str, tmp_path: Path) -> None:
     if variable in os.environ:
         pytest.skip("runs in such a process")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ray_nodes import Nodes, pid_of, ray_nodes
-from tiers import ci
+from tiers import nightly
 from training_setups import make_setup, run, train
 
 from hdsim.errors import BackendError, ConfigError
@@ -42,12 +42,6 @@ PPO = (*SMALL, "agent.num_envs=5", "agent.num_steps=24")
 LEFT = ("checkpoints/final.safetensors", "checkpoints/best.safetensors", "actions.csv", "evaluation.csv")
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
-    with ray_nodes(3) as cluster:
-        yield cluster
-
-
 def on(nodes: Nodes, workers: int) -> tuple[str, ...]:
     return "train.rollouts=ray", f"train.workers={workers}", f"train.ray_address={nodes.address}"
 
@@ -62,6 +56,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     directory = tmp_path_factory.mktemp("alone")
     train(directory, *PPO)
     return left(directory)
+
+
+@pytest.fixture(scope="module")
+def nodes(alone: dict[str, bytes]) -> Iterator[Nodes]:
+    """A cluster that starts after the training on one machine, which may have to compile kernels."""
+    with ray_nodes(3) as cluster:
+        yield cluster
 
 
 def at_step(monkeypatch: pytest.MonkeyPatch, faults: dict[int, Callable[[Any], object]]) -> list[int]:
@@ -80,7 +81,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch, faults: dict[int, Callable[[Any], o
     return happened
 
 
-@pytest.mark.parametrize("workers", [2, *ci(1, 3)])
+@pytest.mark.parametrize("workers", [2, *nightly(1, 3)])
 def test_the_number_of_workers_does_not_change_a_byte(
     workers: int, nodes: Nodes, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -88,7 +89,7 @@ def test_the_number_of_workers_does_not_change_a_byte(
     assert left(tmp_path) == alone
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_observations_of_several_arrays_and_environments_without_kernels(nodes: Nodes, tmp_path: Path) -> None:
     # A replay buffer, and observations of nodes, which no compiled kernel steps.
     options = (
@@ -198,6 +199,16 @@ def test_a_cluster_without_nodes_is_one_error(nodes: Nodes, tmp_path: Path, monk
     at_step(monkeypatch, {95: remove_all})
     with pytest.raises(BackendError, match="expected a node with processors in the Ray cluster, none is left"):
         train(tmp_path, *PPO, *on(nodes, 2))
+
+
+@pytest.mark.ci
+def test_a_cluster_without_processors_is_left() -> None:
+    import ray
+
+    with ray_nodes(0) as head:
+        with pytest.raises(BackendError, match="expected a node with processors in the Ray cluster, none is left"):
+            make_setup(*PPO, *on(head, 2)).vector()
+        assert not ray.is_initialized()
 
 
 @pytest.mark.nightly

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedules import cores_of_jobs
 from test_execution import CONTENTION, make_workload, random_platform, random_workload
-from tiers import examples
+from tiers import ALL, examples
 
 from hdsim import Agent, Platform, Workload, simulate
 from hdsim.network.fluid import Fluid
@@ -402,7 +402,7 @@ def test_parallel_profiles_end_when_they_do_in_simgrid(tmp_path: Any, latency: b
     """Batsim's `parallel` profiles through the engine, which Batsim hands to SimGrid as parallel tasks."""
     rng = np.random.default_rng(7 + latency)
     cases, found = [], []
-    while len(cases) < 40:
+    while len(cases) < (40 if ALL else 10):
         case = sg.random_tasks(rng, latency)
         if not case.tasks:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import reference as ref
 import rlscheduler
-from tiers import ALL
+from tiers import ALL, ci, nightly
 
 from hdsim import Platform, load_platform, load_workload, simulate
 from hdsim.agents.classic import ClassicAgent
@@ -89,10 +89,8 @@ def test_rlscheduler_table(cluster: Platform, lublin_256: Workload, order: str, 
     "run",
     [
         "learning_shortest-high_gflops",
-        "learning_shortest-high_mem_bw",
-        "learning_shortest-low_power",
         "gaia_div20_first-high_gflops",
-        "gaia_div20_shortest-high_mem_bw",
+        *nightly("learning_shortest-high_mem_bw", "learning_shortest-low_power", "gaia_div20_shortest-high_mem_bw"),
     ],
 )
 def test_batsim_runs_of_policy_pairs(shared_data: Path, run: str) -> None:
@@ -223,8 +221,10 @@ GENERATED = {
 }
 
 
-@pytest.mark.parametrize("estimates", ["none", "tsafrir"])
-@pytest.mark.parametrize("agent", GENERATED)
+@pytest.mark.parametrize("estimates", ["none", *nightly("tsafrir")])
+@pytest.mark.parametrize(
+    "agent", [name if name in ("sjf", "wfp3", "easy-saf", "conservative") else nightly(name)[0] for name in GENERATED]
+)
 @pytest.mark.ci
 def test_generated_trace_job_by_job(cluster: Platform, agent: str, estimates: str) -> None:
     """Everything arrives three times as fast as the model has it, so that queues are long."""
@@ -252,14 +252,11 @@ def test_easy_with_candidates_by_length(cluster: Platform) -> None:
     "pair",
     [
         "first-high_mem_bw",
-        "shortest-high_cores",
-        "low_mem_bw-high_mem",
-        "low_mem-low_power",
-        "first-spread",
         "shortest-pack",
+        *nightly("shortest-high_cores", "low_mem_bw-high_mem", "low_mem-low_power", "first-spread"),
     ],
 )
-@pytest.mark.parametrize("contention", ["none", "threshold"])
+@pytest.mark.parametrize("contention", ["threshold", *ci("none")])
 def test_policy_pairs_on_a_shipped_platform(root: Path, pair: str, contention: str) -> None:
     path = root / "platforms" / "teaching.json"
     platform, own = load_platform(path), ref.read_platform(path)

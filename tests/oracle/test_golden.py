@@ -15,6 +15,9 @@ import pytest
 
 from hdsim.cli import main
 
+# One worker of pytest compiles the kernels of all of them, first of all (conftest.py).
+pytestmark = pytest.mark.xdist_group("golden")
+
 DIGESTS = Path(__file__).parents[1] / "golden" / "jobs_csv.json"
 
 GAIA = "platform=gaia workload.jobs=250"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lxml import html as dom
 from test_compare import PLATFORM, made, trained
 from test_report import Visit, visit  # noqa: F401 - a fixture
-from tiers import ci
+from tiers import nightly
 
 import hdsim
 from hdsim.report import compare_panels
@@ -87,7 +87,7 @@ def page_of(tmp_path: Path, paths: list[Path], **options: Any) -> str:
     return render(comparison, standings(comparison), tmp_path, ratios=ratios(comparison))
 
 
-@pytest.mark.parametrize("preferred", ["dark", *ci("light")])
+@pytest.mark.parametrize("preferred", ["dark", *nightly("light")])
 @pytest.mark.ci
 def test_a_page_in_a_browser(preferred: str, tmp_path: Path, visit: Callable[..., Visit]) -> None:  # noqa: F811
     name = "<script>alert(1)</script> & 'mine'"
@@ -127,8 +127,8 @@ def test_a_page_in_a_browser(preferred: str, tmp_path: Path, visit: Callable[...
     assert len(page.pictures()) == 3
 
 
-@pytest.mark.parametrize("width", [1280, 700])
-@pytest.mark.ci
+@pytest.mark.parametrize("width", [700, 1280])
+@pytest.mark.nightly
 def test_tables_fit_the_page(width: int, tmp_path: Path, visit: Callable[..., Visit]) -> None:  # noqa: F811
     for seed in range(4):
         for agent in ("fcfs", "sjf", "ljf"):

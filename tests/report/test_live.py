@@ -80,7 +80,7 @@ def test_moments_are_those_of_the_result(agent: str | Agent, mode: str, monkeypa
     np.testing.assert_array_equal(unwatched.finish_time, finish)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_the_browser_keeps_the_last_state_and_the_report(browse: Callable[..., tuple[str, list[str]]]) -> None:
     with LivePage() as page:
         page.begin("easy on <b>pik</b>", 5_000, 64)

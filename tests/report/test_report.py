@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html as dom
-from tiers import ci
+from tiers import nightly
 
 import hdsim
 from hdsim.report import distributions, figures, jobs, page, panels
@@ -301,7 +301,7 @@ def test_blocks_with_room_have_the_id_of_their_job(tmp_path: Path, visit: Callab
     assert {text.get_text() for axes in drawn.axes for text in axes.texts} == {"a", "<b>$x$</b>", "d"}
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_two_thousand_jobs_are_drawn_one_by_one(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = on_gaia(tmp_path / "run", panels.MAX_JOBS)
     page = visit(render(run), VISITOR)
@@ -335,7 +335,7 @@ def programs(path: Path) -> Run:
     return recorded(path, platform, workload, "fcfs-spread", contention="fair_share", network="fluid")
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_jobs_with_programs(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = programs(tmp_path / "run")
     plots = OVER_TIME | DISTRIBUTIONS | {"contention", "communication", "barriers"}
@@ -351,7 +351,7 @@ def test_jobs_with_programs(tmp_path: Path, visit: Callable[..., Visit]) -> None
     assert seen["ranges"]["contention"] == pytest.approx([run.end_time * 0.25, run.end_time * 0.5])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = ten_thousand(tmp_path / "run")
     content = render(run)
@@ -366,7 +366,7 @@ def test_ten_thousand_jobs_are_drawn_as_shares(tmp_path: Path, visit: Callable[.
     assert len(data[1]) < 1_500_000
 
 
-@pytest.mark.parametrize(("preferred", "other"), [("light", "dark"), ("dark", "light")])
+@pytest.mark.parametrize(("preferred", "other"), [("light", "dark"), *nightly(("dark", "light"))])
 @pytest.mark.ci
 def test_light_and_dark(preferred: str, other: str, tmp_path: Path, visit: Callable[..., Visit]) -> None:
     page = visit(
@@ -430,7 +430,7 @@ def test_style_and_script_take_all_colours_from_variables() -> None:
     assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(COLORS)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_jobs_that_failed_were_killed_or_never_ran(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     content = render(mixed(tmp_path / "run"))
     checked(visit(content, VISITOR), OVER_TIME | DISTRIBUTIONS, {"gantt_cores"} | SPANS)
@@ -462,7 +462,7 @@ def test_interrupted_run(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     assert page.curves()["utilization"][0] >= 2
 
 
-@pytest.mark.parametrize("make", [nothing_fits, one_instant])
+@pytest.mark.parametrize("make", [nothing_fits, *nightly(one_instant)])
 @pytest.mark.ci
 def test_hardly_anything_to_show(make: Callable[[Path], Run], tmp_path: Path, visit: Callable[..., Visit]) -> None:
     page = visit(render(make(tmp_path / "run")))
@@ -647,7 +647,7 @@ READER = """
 """
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_reading_the_table(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = of_users(tmp_path / "run")
     page = visit(render(run), READER)
@@ -802,7 +802,7 @@ def test_empty_fields_of_details_are_left_out(tmp_path: Path) -> None:
     assert "slowdown_factor" in render(read(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["png", *ci("pdf", "svg")])
+@pytest.mark.parametrize("kind", ["png", *nightly("pdf", "svg")])
 @pytest.mark.ci
 def test_figures(kind: str, tmp_path: Path, hdsim: Callable[..., Any]) -> None:
     on_gaia(tmp_path / "run", 300)
@@ -844,7 +844,7 @@ def test_figures_of_runs_with_little_in_them(make: Callable[[Path], Run], tmp_pa
     }
 
 
-@pytest.mark.parametrize("kind", ["svg", *ci("png")])
+@pytest.mark.parametrize("kind", ["svg", *nightly("png")])
 @pytest.mark.ci
 def test_same_run_same_figures(kind: str, tmp_path: Path) -> None:
     from hdsim.report import figures

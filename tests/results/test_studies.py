@@ -15,7 +15,7 @@ import pytest
 from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from tiers import examples, nightly
 
 import hdsim as hdsim_package
 from hdsim.report.statistics import Interval
@@ -228,7 +228,7 @@ def test_margins_are_those_of_replays(hdsim: Hdsim, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["saf", "wfp3", "multifactor"])
-@pytest.mark.parametrize("cores", ["high_gflops", "low_power", "spread"])
+@pytest.mark.parametrize("cores", ["high_gflops", *nightly("low_power", "spread")])
 def test_rules_differ_only_where_a_job_waits(order: str, cores: str) -> None:
     # Margins do not replay a baseline whose strict counterpart lets no job wait.
     platform = hdsim_package.load_platform("gaia")

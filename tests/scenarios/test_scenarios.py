@@ -19,7 +19,7 @@ import reference as ref
 import yaml
 from batsim_peer import behind_batsim
 from kube import Cluster
-from tiers import ci
+from tiers import nightly
 
 import hdsim
 from hdsim.backends.kwok.backend import Kwok
@@ -126,7 +126,7 @@ def test_jobs_start_when_they_should(
 
 
 @pytest.mark.requires("kube")
-@pytest.mark.parametrize("file", ["orders", *ci(*(file for file in SCENARIOS if file != "orders"))])
+@pytest.mark.parametrize("file", ["orders", *nightly(*(file for file in SCENARIOS if file != "orders"))])
 @pytest.mark.ci
 def test_pods_are_bound_when_they_should(file: str, cluster: Cluster, tmp_path: Path) -> None:
     faults = []

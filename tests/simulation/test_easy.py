@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from tiers import examples, nightly
 
 import hdsim
 from platforms import of_nodes
@@ -95,8 +95,8 @@ def test_compiled_replays_are_those_of_the_engine(case: Any) -> None:
     starts(platform, hdsim.Workload.from_columns(**columns), agent, contention=contention)
 
 
-@pytest.mark.parametrize("memory", [300, 375, 900])
-@pytest.mark.parametrize("agent", ["easy", "easy-sjf", "easy-first-spread"])
+@pytest.mark.parametrize("memory", [375, *nightly(300, 900)])
+@pytest.mark.parametrize("agent", ["easy-first-spread", *nightly("easy", "easy-sjf")])
 @pytest.mark.ci
 def test_compiled_replays_are_those_of_the_engine_on_long_queues(agent: str, memory: int) -> None:
     platform = of_nodes([{"cores": 8, "memory": memory_of} for memory_of in (1.25, 2.0, 4.0) * 8])

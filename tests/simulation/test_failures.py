@@ -18,7 +18,7 @@ import reference as ref
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tiers import examples
+from tiers import ci, examples, nightly
 
 import hdsim
 from hdsim import Platform, Workload, simulate
@@ -122,7 +122,9 @@ def test_availability_of_a_replay() -> None:
     in_interval(found, 0.8, 0.02)
 
 
-@pytest.mark.parametrize(("length", "mtbf", "mttr"), [(50.0, 100.0, 30.0), (150.0, 100.0, 10.0), (80.0, 100.0, 0.0)])
+@pytest.mark.parametrize(
+    ("length", "mtbf", "mttr"), [(50.0, 100.0, 30.0), *nightly((150.0, 100.0, 10.0), (80.0, 100.0, 0.0))]
+)
 @pytest.mark.ci
 def test_expected_completion_with_restarts(length: float, mtbf: float, mttr: float) -> None:
     """(e^(L/mtbf) - 1) (mtbf + mttr), as every start finds the node up and exponential times have no memory."""
@@ -490,7 +492,7 @@ def table(result: Result) -> list[tuple[int, float, float, list[int]]]:
     return sorted((job, start, end, ran.cores[a:b].tolist()) for job, start, end, a, b in rows)
 
 
-@pytest.mark.parametrize("interval", [None, 1, 3])
+@pytest.mark.parametrize("interval", [None, *ci(1), 3])
 @pytest.mark.parametrize("agent", list(PLANS))
 @examples(30, 30)
 @given(case=cases())

@@ -107,17 +107,23 @@ def simulation(name: str) -> hdsim.Simulation:
 # Exact copies
 
 NIGHTLY = pytest.mark.nightly
-#: Configurations whose forks take seconds.
-SLOW = {
-    "learned": [NIGHTLY, pytest.mark.requires("torch")],
-    "bsp_spread": NIGHTLY,
-    "gaia_conservative": NIGHTLY,
-    "gaia_imitation": NIGHTLY,
-}
+#: Configurations that CI tries; the nightly tier tries all.
+IN_CI = ("easy", "conservative", "gaia_fair_share", "bsp_pack", "failures")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=marks) for name in test_golden.RUNS for marks in [SLOW.get(name, ())]]
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=()
+            if name in IN_CI
+            else [NIGHTLY, pytest.mark.requires("torch")]
+            if name in test_golden.WITH_TORCH
+            else NIGHTLY,
+        )
+        for name in test_golden.RUNS
+    ],
 )
 @pytest.mark.ci
 def test_a_chain_of_forks_leaves_the_same_jobs_csv(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

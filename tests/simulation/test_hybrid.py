@@ -11,6 +11,7 @@ import reference as ref
 from hypothesis import given
 from hypothesis import strategies as st
 from test_compiled import assert_equal
+from tiers import nightly
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -94,7 +95,7 @@ def test_a_depth_as_a_setting_is_that_of_the_number() -> None:
     assert number == named == whole != every
 
 
-@pytest.mark.parametrize("depth", [2, 16])
+@pytest.mark.parametrize("depth", [2, *nightly(16)])
 @pytest.mark.ci
 def test_compiled_replays_of_many_jobs_are_those_of_the_engine(depth: int) -> None:
     workload, agent = jobs(3, 3000, 24), {"job_policy": "saf", "backfill": depth}

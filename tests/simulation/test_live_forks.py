@@ -11,7 +11,7 @@ import pytest
 from asynchronous import Asynchronous, Growing
 from conftest import require_component
 from test_forks import ACTUAL, CONFIGURATIONS, EQUAL, FAST_AND_SLOW, jobs, simulation
-from tiers import ci
+from tiers import nightly
 
 import hdsim
 from hdsim.agents.mcts import Mcts
@@ -116,7 +116,7 @@ def test_jobs_that_are_starting_run_since_the_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", [Rollout, Mcts])
-@pytest.mark.parametrize("kind", ["cores", "quantities", "memory"])
+@pytest.mark.parametrize("kind", ["cores", *nightly("quantities", "memory")])
 def test_searches_where_starts_are_confirmed_late_or_refused(kind: str, agent: type[Rollout], tmp_path: Path) -> None:
     all_jobs = jobs(4, 40, **({"memory": 100.0} if kind == "memory" else {}))
     platform = EQUAL.of_kind("quantities") if kind == "quantities" else EQUAL
@@ -154,7 +154,7 @@ def test_a_job_that_never_fits_holds_no_other_job_up(tmp_path: Path) -> None:
     ("platform", "options"),
     [
         ("equal", {"kill_at_walltime": True}),
-        *ci(("equal", {}), ("teaching", {}), ("teaching", {"contention": "threshold"})),
+        *nightly(("equal", {}), ("teaching", {}), ("teaching", {"contention": "threshold"})),
     ],
 )
 @pytest.mark.parametrize(("agent", "backfill"), [(Rollout, "none"), (Rollout, "easy"), (Mcts, "easy")])

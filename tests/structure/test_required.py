@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiers import ci
+from tiers import nightly
 
 CASE = """
 import pytest
@@ -25,7 +25,7 @@ def test_with_a_component():
 """
 
 
-@pytest.mark.parametrize(("required", "outcome"), [("1", "2 errors"), *ci(("", "2 skipped"))])
+@pytest.mark.parametrize(("required", "outcome"), [("1", "2 errors"), *nightly(("", "2 skipped"))])
 @pytest.mark.ci
 def test_what_is_missing_fails_where_everything_is_required(required: str, outcome: str, tmp_path: Path) -> None:
     tests = Path(__file__).parents[1]

@@ -51,7 +51,7 @@ def test_an_epoch_ends_with_the_first_load_that_reaches_its_target(loads: dict[s
     assert totals == {0: pods, 1: pods, 2: pods}
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_requests_are_drawn_uniformly_from_the_choices() -> None:
     drawn = draw(epochs=400, cpu=(0.25, 0.5, 1.0), memory=(GIB,), gpus=(0, 1), replicas=(1, 1))
     for values, share in (([made.requests.cpu for made in drawn], 3), ([made.requests.gpus for made in drawn], 2)):
