@@ -52,11 +52,7 @@ def rerun(directory: Path, output: Path | None, moved: Sequence[str], accept_cha
 def _repeat_all(
     sweep: Path, runs: Sequence[Path], target: Path, places: Mapping[str, Path], accept_changes: bool
 ) -> None:
-    """Repeats the runs of a sweep.
-
-    Raises:
-        Exit: A run has other results, or cannot be repeated.
-    """
+    """Repeats the runs of a sweep."""
     differing, refused = 0, 0
     for run in runs:
         name = run.relative_to(sweep)
@@ -75,11 +71,7 @@ def _repeat_all(
 
 
 def _repeat(directory: Path, output: Path, places: Mapping[str, Path], accept_changes: bool) -> bool:
-    """Repeats a run and prints whether its results are the same; returns whether they differ.
-
-    Raises:
-        HdsimError: The run cannot be repeated, or fails.
-    """
+    """Repeats a run and prints whether its results are the same; returns whether they differ."""
     from hdsim.results.run_directory.manifest import changed_software
     from hdsim.runs.rerun import Original
 
@@ -132,11 +124,7 @@ def _beside(directory: Path) -> Path:
 
 
 def _check_output(original: Original, output: Path) -> None:
-    """Checks that the repetition overwrites no other run.
-
-    Raises:
-        ConfigError: It would.
-    """
+    """Checks that the repetition overwrites no other run."""
     from hdsim.results.run_directory.manifest import MANIFEST, read_manifest
 
     same = output.resolve() == original.directory.resolve()
@@ -145,11 +133,7 @@ def _check_output(original: Original, output: Path) -> None:
 
 
 def _check(original: Original, changes: Sequence[Change], accepted: bool) -> None:
-    """Checks that the inputs are those of the manifest.
-
-    Raises:
-        ConfigError: One is missing, or has another content, which is not accepted.
-    """
+    """Checks that the inputs are those of the manifest."""
     gone = [change for change in changes if not change.now]
     where = str(original.directory)
     if gone:
@@ -172,11 +156,7 @@ def _told(change: Change) -> str:
 
 
 def _command(kind: str) -> Command:
-    """The command of a subcommand of ``hdsim``.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """The command of a subcommand of ``hdsim``."""
     replays = {"run": "hdsim.runs.replays", "train": "hdsim.runs.trainings"}
     gangs = {f"bsp {name}": f"hdsim.cli.bsp.{name}" for name in ("run", "share", "train", "plan", "forecast")}
     modules = replays | gangs

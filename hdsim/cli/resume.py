@@ -64,11 +64,7 @@ def resumed(noun: str, given: Sequence[str], config_name: str, options: Mapping[
 
 
 def _check_begun(noun: str, directory: Path, config: Mapping[str, Any]) -> None:
-    """Checks that the run in a directory has a configuration, and the inputs that its manifest names.
-
-    Raises:
-        ConfigError: It has not, or there is none.
-    """
+    """Checks that the run in a directory has a configuration, and the inputs that its manifest names."""
     from hdsim.config.paths import with_absolute_paths
     from hdsim.results.run_directory.inputs import changed_inputs
     from hdsim.results.run_directory.manifest import other_software, read_manifest
@@ -108,11 +104,7 @@ def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recorded_overrides(path: Path) -> list[str]:
-    """Overrides that a run began with.
-
-    Raises:
-        ConfigError: The file holds something else, or settings of Hydra, which could name code to run.
-    """
+    """Overrides that a run began with."""
     from hdsim.util.inputs import read_yaml
 
     recorded = read_yaml(path, ConfigError, "YAML")

@@ -38,11 +38,7 @@ class Kind(click.ParamType):
 
 
 def _of_any_kind(name: str) -> dict[str, str]:
-    """Returns the descriptions of a name by kind.
-
-    Raises:
-        ConfigError: No kind has it.
-    """
+    """Returns the descriptions of a name by kind."""
     from hdsim.config.catalog import find, listed
     from hdsim.errors import ConfigError, nearest
 

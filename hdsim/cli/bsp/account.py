@@ -99,11 +99,7 @@ def _account(directory: Path, orders: int) -> list[Item]:
 
 
 def _finished(directory: Path) -> tuple[Mapping[str, Any], float]:
-    """Configuration and total of a finished run.
-
-    Raises:
-        ConfigError: There is none, or it is no run of a gang.
-    """
+    """Configuration and total of a finished run."""
     from hdsim.results.run_directory.manifest import read_manifest, told_status
     from hdsim.results.run_directory.reader import read_metrics
 

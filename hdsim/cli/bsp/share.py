@@ -34,11 +34,7 @@ def share(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
 
 
 def _build(config: Mapping[str, Any]) -> Inputs:
-    """Reads and constructs everything that a configuration names.
-
-    Raises:
-        HdsimError: A file or a setting cannot be used.
-    """
+    """Reads and constructs everything that a configuration names."""
     import numpy as np
 
     from hdsim.backends.base import make_backend

@@ -185,11 +185,7 @@ def _trace(
 
 
 def _nodes(connection: Connection) -> list[NodeView]:
-    """The nodes that take pods without tolerations.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """The nodes that take pods without tolerations."""
     from hdsim.errors import ConfigError
     from hdsim.kubernetes.objects import NodeView
 

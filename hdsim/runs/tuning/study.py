@@ -100,12 +100,7 @@ class TuningStudy:
             self.study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
     def _check_trials(self) -> None:
-        """Checks the direction of the search, and the trials that have ended.
-
-        Raises:
-            ConfigError: The direction is not that of the metric, or a trial has another number, other settings than
-                those searched for, or no finite value.
-        """
+        """Checks the direction of the search, and the trials that have ended."""
         if self.study.direction is not self._direction:
             raise self._damage(f"the direction {self.study.direction.name.lower()} for {self.goal.metric}")
         for number, trial in enumerate(self.study.get_trials(deepcopy=False)):
@@ -216,11 +211,7 @@ class TuningStudy:
         return None
 
     def _evaluate(self, trial: Trial) -> Evaluation:
-        """Evaluates a trial: yields its runs and takes their outcomes; returns the mean, None if it is pruned.
-
-        Raises:
-            HdsimError: A run has failed, or has no such metric.
-        """
+        """Evaluates a trial: yields its runs and takes their outcomes; returns the mean, None if it is pruned."""
         same = [other for other in self.trials if other.params == trial.params and other.state is TrialState.COMPLETE]
         if same:  # Equal runs have equal results.
             return same[0].value

@@ -158,11 +158,7 @@ def weights_of(rivals: Sequence[Contender]) -> str:
 
 
 def _contender(line: str) -> Contender:
-    """An agent as a line of text, see :func:`measure`.
-
-    Raises:
-        ConfigError: It cannot be made.
-    """
+    """An agent as a line of text, see :func:`measure`."""
     name, colon, rest = line.partition(":")
     kind, *words = shlex.split(rest) or [""]
     if not (colon and name.strip() and kind and all("=" in word for word in words)):
