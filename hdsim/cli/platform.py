@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hdsim.cli.completion import Input
+from hdsim.cli.parameters import FILE
 from hdsim.util import resources
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def validate(file: str, types: Path | None) -> None:
     type=click.Choice(["simgrid", "json", "kubernetes"]),
     help="Format.  [default: simgrid; json for manifests of nodes]",
 )
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write  [default: stdout]"
-)
+@click.option("-o", "--output", type=FILE, help="File to write  [default: stdout]")
 def convert(file: str, types: Path | None, to: str | None, output: Path | None) -> None:
     """Write a platform for Batsim, as JSON, or as Kubernetes nodes.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.launch import stoppable
+from hdsim.cli.parameters import PATH
 from hdsim.errors import ConfigError, HdsimError
 from hdsim.runs.command import Command, execute
 from hdsim.util.files import shown
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("-o", "--output", metavar="DIR", type=click.Path(path_type=Path), help="New run directory.  [RUN-rerun]")
+@click.argument("directory", metavar="RUN", type=PATH)
+@click.option("-o", "--output", metavar="DIR", type=PATH, help="New run directory.  [RUN-rerun]")
 @click.option(
     "--input", "moved", metavar="OLD=NEW", multiple=True, help="NEW holds the input OLD, a file or a folder, now."
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.completion import Input
+from hdsim.cli.parameters import FILE
 from hdsim.errors import WorkloadError
 from hdsim.util.text import number_in
 
@@ -33,9 +34,7 @@ _STATISTICS = (
 _BSP_OPTIONS = ("supersteps", "communication", "pattern", "imbalance", "latency", "bandwidth")
 
 _platform = click.option("--platform", metavar="FILE", help="Platform to replay on: a file or a bundled name.")
-_output = click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
-)
+_output = click.option("-o", "--output", required=True, type=FILE, help="File to write.")
 _arrival_factor = click.option(
     "--arrival-factor", type=float, default=1.0, show_default=True, help="Multiply inter-arrival times."
 )

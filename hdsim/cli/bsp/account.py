@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.bsp.gang import build
+from hdsim.cli.parameters import PATH
 from hdsim.config.keys import GANG_RULES
 from hdsim.errors import ConfigError
 from hdsim.util.files import shown, writable
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
 @click.option(
     "--orders",
     type=click.IntRange(2),

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from hdsim.cli.kwok.options import name, workdir
+from hdsim.cli.parameters import FILE
 
 
 @click.command()
 @name
 @click.option(
     "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="File to add the cluster to, as its current context.  [default: $KUBECONFIG or ~/.kube/config]",
 )
 @click.option("--default-scheduler", is_flag=True, help="Start kube-scheduler as well, without limits of its rate.")
