@@ -242,10 +242,9 @@ def of_replay(run: Run) -> Panel | None:
             Fact("CPU of the gang (cores)", cores, "number"),
         )
         groups = Groups(np.arange(len(names) + 1), names)
-        colors = {"colors": JOB_COLORS, "color": _colors(slowest), "legend": _legend(tasks)}
-        views.append(
-            View("gangs", "Supersteps", spans(x, _lanes("Gang", names), begin, end, lane, groups, facts, **colors))
-        )
+        y, color, legend = _lanes("Gang", names), _colors(slowest), _legend(tasks)
+        chart = spans(x, y, begin, end, lane, groups, facts, colors=JOB_COLORS, color=color, legend=legend)
+        views.append(View("gangs", "Supersteps", chart))
     lines = []
     for place, name in enumerate(names[:_MOST_LINES]):
         mine = lane == place

@@ -131,10 +131,6 @@ class _Worker:
         self._process.start()
         theirs.close()
 
-    @property
-    def is_alive(self) -> bool:
-        return bool(self._process.is_alive())
-
     def attempt(self, *task: Any) -> RunOutcome:
         """Executes a run.
 
@@ -160,11 +156,9 @@ class _Worker:
         status = self._process.exitcode
         if status == -signal.SIGKILL:
             return "the worker process was killed by SIGKILL, by a user or for lack of memory"
-        return (
-            f"the worker process was killed by {signal.Signals(-status).name}"
-            if status < 0
-            else (f"the worker process ended with status {status}")
-        )
+        if status < 0:
+            return f"the worker process was killed by {signal.Signals(-status).name}"
+        return f"the worker process ended with status {status}"
 
     def close(self) -> None:
         """Ends the process, which is idle."""
