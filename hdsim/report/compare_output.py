@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from hdsim.report.compare import JOBS, Comparison, MetricWindow, Row
 from hdsim.report.labels import clipped
@@ -46,7 +47,7 @@ def table(comparison: Comparison, standings: Sequence[Standing] = (), ratios: Se
     short = short_labels(comparison)
     parts = list(_means(comparison, short))
     for name in comparison.metrics:
-        parts += _details([row for row in comparison.rows if row.metric == name], short)
+        parts += _details(comparison.of(name), short)
     parts += [_ratios(found, short) for found in by_metric(ratios).values()]
     parts += [_ranks(found, short) for found in by_metric(standings).values()]
     sample = comparison.sample + (" (one run of each configuration)" if comparison.sample == JOBS else "")
@@ -67,7 +68,7 @@ def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: 
     short = short_labels(comparison)
     parts = []
     for name in comparison.metrics:
-        rows = [row for row in comparison.rows if row.metric == name]
+        rows = comparison.of(name)
         scenarios, found = matrix(rows)
         lines = [["", *(short[scenario] for scenario in scenarios)]]
         for configuration, cells in found.items():
@@ -91,12 +92,7 @@ def matrix(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Row | None]]]
 
 def _over_metrics(ratios: Mapping[str, Sequence[Ratio]], short: Mapping[str, str]) -> str:
     every = [one for found in ratios.values() for one in found]
-    values = {(one.configuration, one.metric): one for one in every}
-    lines = [["", *ratios]]
-    for configuration in dict.fromkeys(one.configuration for one in every):
-        found = [values.get((configuration, metric)) for metric in ratios]
-        texts = (_interval(one.ratio, one.ratio_low, one.ratio_high) if one else "" for one in found)
-        lines.append([short[configuration], *texts])
+    lines = _by_metrics(ratios, short, lambda one: _interval(one.ratio, one.ratio_low, one.ratio_high))
     windows = " or ".join(dict.fromkeys(map(told_windows, every)))
     missing = shortfall(min(one.windows for one in every), min(one.traces for one in every))
     note = f"\n{missing}" if missing else ""
@@ -105,15 +101,20 @@ def _over_metrics(ratios: Mapping[str, Sequence[Ratio]], short: Mapping[str, str
 
 
 def _ranks_over_metrics(standings: Mapping[str, Sequence[Standing]], short: Mapping[str, str]) -> str:
-    every = [one for found in standings.values() for one in found]
-    values = {(one.configuration, one.metric): one for one in every}
-    lines = [["", *standings]]
-    for configuration in dict.fromkeys(one.configuration for one in every):
-        cells = [values.get((configuration, metric)) for metric in standings]
-        lines.append([short[configuration], *(f"{one.average_rank:.2f}" if one else "" for one in cells)])
-    lines.append(["Friedman p", *(f"{found[0].friedman_p:.2g}" for found in standings.values())])
-    lines.append(["critical difference", *(f"{found[0].critical_difference:.2f}" for found in standings.values())])
-    return f"average rank over {every[0].blocks} blocks\n{folded(lines, _WIDTH)}"
+    first = [found[0] for found in standings.values()]
+    lines = _by_metrics(standings, short, lambda one: f"{one.average_rank:.2f}")
+    lines.append(["Friedman p", *(f"{one.friedman_p:.2g}" for one in first)])
+    lines.append(["critical difference", *(f"{one.critical_difference:.2f}" for one in first)])
+    return f"average rank over {first[0].blocks} blocks\n{folded(lines, _WIDTH)}"
+
+
+def _by_metrics(
+    found: Mapping[str, Sequence[Any]], short: Mapping[str, str], form: Callable[[Any], str]
+) -> list[list[str]]:
+    """Head and lines of a table of configurations by metrics."""
+    values = {(one.configuration, metric): form(one) for metric, rows in found.items() for one in rows}
+    names = dict.fromkeys(name for name, _ in values)
+    return [["", *found], *([short[name], *(values.get((name, metric), "") for metric in found)] for name in names)]
 
 
 def _recorded(comparison: Comparison, short: Mapping[str, str]) -> Iterator[str]:
@@ -209,8 +210,8 @@ def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
 def _best(comparison: Comparison, short: Mapping[str, str]) -> Iterator[str]:
     for name in comparison.metrics:
         winners: dict[str, list[str]] = {}
-        for row in comparison.rows:
-            if row.metric == name and row.best:
+        for row in comparison.of(name):
+            if row.best:
                 winners.setdefault(row.scenario, []).append(short[row.configuration])
         for scenario, configurations in winners.items():
             yield f"{name}{f' with {short[scenario]}' if scenario else ''}: {' and '.join(configurations)}"

@@ -179,15 +179,10 @@ def slowest_by_run(runs: Mapping[str, GangRecord]) -> Panel | None:
 
 
 def progress(pairs: Mapping[str, Sequence[tuple[GangRecord, GangRecord]]], baseline: str) -> Panel | None:
-    """Time of runs relative to that of others on the same workloads, superstep by superstep.
+    """Time of runs relative to that of the baseline on the same workloads, superstep by superstep; None without a pair.
 
-    Args:
-        pairs: By name: runs of a configuration, each with the run it is compared with. A line is the mean over pairs;
-            those that differ in the rows of their series are left out.
-        baseline: Name of the runs that the others are compared with.
-
-    Returns:
-        The panel, None without any pair.
+    `pairs` has by name the runs of a configuration, each with the run it is compared with. A line is the mean over
+    pairs; those that differ in the rows of their series are left out.
     """
     found = {}
     for name, both in pairs.items():

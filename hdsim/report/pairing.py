@@ -222,9 +222,7 @@ def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[PlacedRun],
 def renamed(entries: list[PlacedRun], given: Mapping[str, str | Path]) -> dict[Key, Key]:
     """Returns keys of the user's labels by the configurations that they stand for.
 
-    Args:
-        entries: The entries.
-        given: By label a run of the configuration, or a sweep of such runs; a training stands for its agent.
+    `given` has by label a run of the configuration, or a sweep of such runs; a training stands for its agent.
 
     Raises:
         ConfigError: A run takes no part, its runs have several configurations, or two configurations have one label.

@@ -74,8 +74,8 @@ def standings(comparison: Comparison) -> tuple[Standing, ...]:
     the replications: windows of the trace, or traces drawn from different seeds. There is no ranking of fewer than 3
     configurations, or over fewer than 4 blocks.
     """
-    base = next((row.configuration for row in comparison.rows if row.baseline), None)
-    if base is None:  # runs of different kinds, which share no metric with the baseline
+    base = comparison.baseline
+    if base is None:
         return ()
     draws = [(place.trace, place.part) for place in places(comparison.entries)]
     metrics = [metric for metric in comparison.metrics if direction(metric)]
@@ -105,13 +105,7 @@ def _by(comparison: Comparison, draws: Sequence[Draw], metric: str, base: str) -
         pairs = [(block[name], block[base]) for block in whole.values()]
         same = [(drawn[at, name], drawn[at, base]) for at in whole]
         better = NO_INTERVAL if name == base else probability_of_improvement(pairs, same)
-        yield Standing(
-            metric, name, name == base, len(whole), float(ranks[place]), difference, chi, f, *_bounds(better)
-        )
-
-
-def _bounds(interval: Interval) -> tuple[float, float, float]:
-    return interval.value, interval.low, interval.high
+        yield Standing(metric, name, name == base, len(whole), float(ranks[place]), difference, chi, f, *better.numbers)
 
 
 def average_ranks(values: Floats) -> Floats:
@@ -126,13 +120,10 @@ def average_ranks(values: Floats) -> Floats:
 
 
 def friedman(values: Floats) -> tuple[float, float]:
-    """Returns p-values of the hypothesis that configurations are alike: Friedman's, and Iman and Davenport's.
+    """Returns p-values of the hypothesis that K configurations are alike: Friedman's, and Iman and Davenport's.
 
-    Friedman's statistic is corrected for ties; F = (N - 1) chi2 / (N (K - 1) - chi2) follows an F distribution with
-    K - 1 and (K - 1) (N - 1) degrees of freedom (Demšar 2006, section 3.2.2).
-
-    Args:
-        values: (N, K) values of K configurations in N blocks.
+    The values are (N, K), of N blocks. Friedman's statistic is corrected for ties; F = (N - 1) chi2 /
+    (N (K - 1) - chi2) follows an F distribution with K - 1 and (K - 1) (N - 1) degrees of freedom (Demšar 2006, 3.2.2).
     """
     from scipy import stats
 

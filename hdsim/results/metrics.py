@@ -448,11 +448,9 @@ FAIRNESS = ("jain_fairness", "worst_user_ratio", "gini")
 
 
 def fairness(user: NDArray[np.int64], values: Floats) -> dict[str, float]:
-    """Evenness of a cost over users: Jain's index, the worst user's share, Gini's coefficient.
+    """Evenness of a cost over users, by their means: Jain's index, the worst user's share, Gini's coefficient.
 
-    Args:
-        user: (J,) user of each job.
-        values: (J,) cost of each job, such as its bounded slowdown; users are compared by their means.
+    Both arrays are (J,); the cost of a job is for example its bounded slowdown.
     """
     if not len(values):
         return dict(zip(FAIRNESS, (1.0, 1.0, 0.0), strict=True))

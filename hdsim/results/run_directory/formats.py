@@ -97,11 +97,7 @@ _LARGEST_IN_JSON = 1e100
 def schedule_csv(submitted: int, finished: int, success: int, **values: float | int) -> str:
     """Returns the text of schedule.csv, the run in one row; a value that is absent or NaN is empty.
 
-    Args:
-        submitted: Number of jobs submitted.
-        finished: Number of jobs that have run, killed ones included.
-        success: Number of jobs that completed successfully.
-        values: The other columns.
+    The first arguments are numbers of jobs, killed ones among those finished; `values` are the other columns.
     """
     counts: dict[str, float] = {"nb_jobs": submitted, "nb_jobs_finished": finished, "nb_jobs_success": success}
     counts |= {"nb_jobs_killed": finished - success, "success_rate": success / submitted if submitted else 0.0}

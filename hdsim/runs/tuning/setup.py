@@ -60,12 +60,7 @@ class Search:
 
     @classmethod
     def of(cls, overrides: Sequence[str], config_dir: str | None) -> Search:
-        """Reads a command line.
-
-        Args:
-            overrides: Overrides of the runs and of the keys ``tune``; a setting that is searched for is
-                ``tune.space.KEY=choice(...)``.
-            config_dir: A further folder of options.
+        """Reads overrides of the runs and of the keys ``tune``; ``tune.space.KEY=choice(...)`` is searched for.
 
         Raises:
             HdsimError: A key, a value or a file is wrong, also with the first values of the space.
