@@ -135,20 +135,16 @@ def _check_output(original: Original, output: Path) -> None:
 
 def _check(original: Original, changes: Sequence[Change], accepted: bool) -> None:
     """Checks that the inputs are those of the manifest."""
-    gone = [change for change in changes if not change.now]
-    where = str(original.directory)
-    if gone:
-        raise ConfigError(
-            f"expected the inputs of the run; missing: {'; '.join(map(_told, gone))}; "
+    if gone := [change for change in changes if not change.now]:
+        fault, advice = (
+            f"missing: {'; '.join(map(_told, gone))}",
             "one that lies elsewhere now is given by --input OLD=NEW",
-            where=where,
         )
-    if changes and not accepted:
-        raise ConfigError(
-            f"expected the inputs of the run; changed: {'; '.join(map(_told, changes))}; "
-            "--accept-changes runs with them as they are",
-            where=where,
-        )
+    elif changes and not accepted:
+        fault, advice = f"changed: {'; '.join(map(_told, changes))}", "--accept-changes runs with them as they are"
+    else:
+        return
+    raise ConfigError(f"expected the inputs of the run; {fault}; {advice}", where=str(original.directory))
 
 
 def _told(change: Change) -> str:

@@ -164,7 +164,7 @@ def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
 
 def probability_of_improvement(
     blocks: Sequence[tuple[Sequence[float], Sequence[float]]],
-    draws: Sequence[tuple[Sequence[Draw], Sequence[Draw]]] | None = None,
+    draws: Sequence[tuple[Sequence[Draw], Sequence[Draw]]],
 ) -> Interval:
     """Returns the probability that a run is better than one of the baseline in the same block, ties counted half.
 
@@ -174,18 +174,11 @@ def probability_of_improvement(
 
     Args:
         blocks: Values of the runs of a configuration and of the baseline in each block, higher ones better.
-        draws: Trace and part of it of these runs; equal ones, such as one trace at several loads, were drawn once. By
-            default every run is another draw.
+        draws: Trace and part of it of these runs; equal ones, such as one trace at several loads, were drawn once.
     """
     rng = np.random.default_rng(_SEED)
     wins = [0.5 * (np.sign(np.subtract.outer(np.array(ours), np.array(base))) + 1) for ours, base in blocks]
     values = np.array([found.mean() for found in wins])
-    if draws is None:
-        shapes = [found.shape for found in wins]
-        draws = [
-            ([(f"{block} ours {run}", "") for run in range(ours)], [(f"{block} base {run}", "") for run in range(base)])
-            for block, (ours, base) in enumerate(shapes)
-        ]
     single = min(min(found.shape) for found in wins) == 1
     if single:
         draws = [([ours[0]] * len(ours), [ours[0]] * len(base)) for ours, base in draws]

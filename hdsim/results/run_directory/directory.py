@@ -118,13 +118,12 @@ class RunDirectory:
         platform: Platform | None = None,
         workload: Workload | None = None,
         *,
-        seed: int | None = None,
         kind: str | None = None,
     ) -> None:
         """Makes the directory and the manifest of a run that has just begun.
 
-        Platform and workload are None when the run fails before they are read. The seed is by default that of the
-        configuration; `kind` is the subcommand of ``hdsim`` that runs such configurations, such as ``"bsp share"``.
+        Platform and workload are None when the run fails before they are read. `kind` is the subcommand of ``hdsim``
+        that runs such configurations, such as ``"bsp share"``.
 
         Raises:
             ConfigError: The directory cannot be made, has files in the place of results, or another process uses it.
@@ -139,7 +138,7 @@ class RunDirectory:
             "status": "running",
             "process": self._lock.owner,
             "start": self._begin.isoformat(timespec="milliseconds"),
-            "seeds": {"seed": config.get("seed") if seed is None else seed},
+            "seeds": {"seed": config.get("seed")},
             "config": plain(config),
             "inputs": list(inputs(config, platform, workload)),
             "platform": platform and _entry(platform),

@@ -104,7 +104,10 @@ def measure(
     if rule not in RULES:
         raise ConfigError(not_one_of(rule, RULES), where="rule")
     batch_events = RULES[rule][1]
-    classic = [_ordered(order, rule) for order in orders.split()]
+    before = "" if rule == "none" else f"{rule}-"
+    classic = [
+        Contender(before + order, (make_agent({"job_policy": order, **RULES[rule][0]}),)) for order in orders.split()
+    ]
     rivals = contenders(agents)
     shape = {"jobs": int(jobs), "warmup": int(warmup), "base": base, "count": int(windows)}
     weights, file = weights_of(rivals), test_sets.log_file(log)
@@ -134,12 +137,6 @@ def measure(
     return rows
 
 
-def _ordered(order: str, rule: str) -> Contender:
-    """An order under a rule."""
-    name = order if rule == "none" else f"{rule}-{order}"
-    return Contender(name, (make_agent({"job_policy": order, **RULES[rule][0]}),))
-
-
 def contenders(lines: str) -> list[Contender]:
     """Returns agents from lines of text, see :func:`measure`.
 
@@ -158,7 +155,7 @@ def weights_of(rivals: Sequence[Contender]) -> str:
 
 
 def _contender(line: str) -> Contender:
-    """An agent as a line of text, see :func:`measure`."""
+    """An agent as a line of text."""
     name, colon, rest = line.partition(":")
     kind, *words = shlex.split(rest) or [""]
     if not (colon and name.strip() and kind and all("=" in word for word in words)):
