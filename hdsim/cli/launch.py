@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,12 +48,16 @@ class _Configured(click.Command):
         return super().parse_args(ctx, ["--live=0" if argument == "--live" else argument for argument in args])
 
 
-def configured(command: Callable[..., None]) -> click.Command:
-    """Decorates a function as a command with the options of Hydra and overrides."""
+def configured(config_name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Returns a decorator of a function as a command with overrides and the options of Hydra; see :func:`launch`."""
+    return partial(_configured, config_name)
+
+
+def _configured(config_name: str, command: Callable[..., None]) -> click.Command:
     for decorate in (
         click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", type=Override()),
         click.option(
-            "-cn", "--config-name", default=None, help="Another primary configuration than the command's own."
+            "-cn", "--config-name", default=config_name, help="Another primary configuration than the command's own."
         ),
         click.option("-cd", "--config-dir", help="A folder laid out like conf/ with options of your own."),
         click.option(

@@ -12,7 +12,7 @@ import click
 from hdsim.cli.launch import stoppable
 from hdsim.cli.parameters import PATH
 from hdsim.errors import ConfigError, HdsimError
-from hdsim.runs.command import Command, execute
+from hdsim.runs.command import Command, execute, platform_and_workload
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _repeat(directory: Path, output: Path, places: Mapping[str, Path], accept_ch
     command, config = _command(original.manifest["kind"]), original.config
     inputs = command.build(config)
     if not changes:
-        changes = original.changed_contents(inputs.platform, inputs.workload)
+        changes = original.changed_contents(*platform_and_workload(inputs))
         _check(original, changes, accept_changes)
     with stoppable():
         outcome = execute(command, config, inputs, output)

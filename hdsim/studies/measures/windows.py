@@ -18,7 +18,6 @@ from hdsim.simulation.setup import model_settings
 from hdsim.simulation.window_sets import WindowSet
 from hdsim.studies.measures import test_sets
 from hdsim.studies.tables import Cell
-from hdsim.util.files import write_csv
 from hdsim.util.resources import options
 from hdsim.workload.generators.families import FAMILIES
 
@@ -124,7 +123,8 @@ def measure(
         best = min(tried, key=tried.__getitem__)
         scores = {one.name: one.scores(chosen, metric, batch_events=batch_events) for one in (*rivals, *classic)}
         name = Path(chosen.source).name
-        _save(runs.parent / "scores" / f"{name}_{rule}.csv", scores, chosen)
+        firsts = ((window.trace, window.workload.job_id[window.warmup]) for window in chosen.windows)
+        test_sets.write_scores(runs.parent / "scores" / f"{name}_{rule}.csv", scores, firsts, ["score"])
         remarks = [chosen.shortfall]
         if split == "test":
             study, found = f"{runs.parent.name}, {rule}", test_sets.digest_of(scores)
@@ -193,15 +193,3 @@ def _cells(compared: Against, *, baseline: bool) -> dict[str, Cell]:
         "probability of improvement": compared.improvement,
     }
     return dict.fromkeys(columns, "best on validation") if baseline else columns
-
-
-def _save(path: Path, scores: Mapping[str, Floats], chosen: WindowSet) -> None:
-    """Writes the scores of every agent, seed and window."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        [agent, seed, window.trace, str(window.workload.job_id[window.warmup]), float(value)]
-        for agent, values in scores.items()
-        for seed, own in enumerate(values)
-        for window, value in zip(chosen.windows, own, strict=True)
-    ]
-    write_csv(path, ("agent", "seed", "trace", "first_job", "score"), rows)
