@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hdsim.cli.completion import MetricParameter
+from hdsim.cli import completion
 from hdsim.cli.parameters import FILE, FOLDER, PATH, figure_format
 from hdsim.errors import ConfigError
 
@@ -29,7 +29,12 @@ _MOST_SCHEDULES = 8
     help="Where compare.csv, compare.html and compare.png go  [default: the working directory].",
 )
 @click.option(
-    "--metric", "metrics", multiple=True, type=MetricParameter(), help="A metric to compare; give it several times."
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completion.metrics,
+    help="A metric to compare; give it several times.",
 )
 @click.option(
     "--baseline",

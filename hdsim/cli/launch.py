@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.completion import Override
+from hdsim.cli import completion
+from hdsim.cli.parameters import Parsed
 from hdsim.errors import ConfigError
 from hdsim.runs.command import Command, RunOutcome, as_job, execute, finished
 from hdsim.util.files import shown
@@ -27,17 +28,15 @@ def _options() -> str:
     return "\n\n".join(["Groups and their options:", *lines])
 
 
-class Shard(click.ParamType):
-    """Part I of N, counted from 1, written I/N."""
+def _shard(text: str) -> tuple[int, int]:
+    """Part I of N, counted from 1."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(text)
+    return int(number), int(count)
 
-    name = "I/N"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Returns I and N."""
-        number, _, count = str(value).partition("/")
-        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            self.fail(f"expected I/N with 1 <= I <= N, such as 1/4, got '{value}'", param, ctx)
-        return int(number), int(count)
+_SHARD = Parsed("I/N", _shard, "I/N with 1 <= I <= N, such as 1/4")
 
 
 class _Configured(click.Command):
@@ -55,7 +54,7 @@ def configured(config_name: str) -> Callable[[Callable[..., None]], click.Comman
 
 def _configured(config_name: str, command: Callable[..., None]) -> click.Command:
     for decorate in (
-        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", type=Override()),
+        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=completion.overrides),
         click.option(
             "-cn", "--config-name", default=config_name, help="Another primary configuration than the command's own."
         ),
@@ -71,7 +70,7 @@ def _configured(config_name: str, command: Callable[..., None]) -> click.Command
         click.option(
             "-c", "--cfg", type=click.Choice(["job", "hydra", "all"]), help="Print the configuration and stop."
         ),
-        click.option("--shard", type=Shard(), help="With -m: run part I of N only, as the tasks of a job array do."),
+        click.option("--shard", type=_SHARD, help="With -m: run part I of N only, as the tasks of a job array do."),
         click.option(
             "-j",
             "--jobs",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hdsim.cli.completion import Input
+from hdsim.cli.completion import input_file
 from hdsim.cli.parameters import FILE
 from hdsim.util import resources
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hdsim.platform.model import Platform
 
-_file = click.argument("file", metavar="FILE", type=Input("platforms"))
+_file = input_file("platforms")
 _types = click.option(
     "--types",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
