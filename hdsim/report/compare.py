@@ -29,6 +29,7 @@ from hdsim.report.pairing import (
     check_definitions,
     evaluated_entries,
     finished,
+    grouped,
     joined,
     other_sources,
     renamed,
@@ -212,10 +213,9 @@ def compare(
         )
     names = _metric_names(entries, metrics)
     check_definitions(found, names)
-    groups: dict[tuple[Key, Key], list[PlacedRun]] = {}
     scenarios = list(dict.fromkeys(entry.scenario for entry in entries))
-    for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
-        groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
+    in_order = sorted(entries, key=lambda entry: scenarios.index(entry.scenario))
+    groups = grouped(in_order, lambda entry: (entry.scenario, entry.configuration))
     single = not trained and all(len(group) == 1 for group in groups.values())
     by_job = single and all((run.path / "jobs.csv").is_file() for run in found)
     samples = _JobSamples() if by_job else _WindowSamples() if trained else _RunSamples()

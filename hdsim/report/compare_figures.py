@@ -23,8 +23,8 @@ from hdsim.report.compare_output import short_labels
 from hdsim.report.figures import ShownFigure, save, write_chart
 from hdsim.report.gangs import progress
 from hdsim.report.page import scale, words
-from hdsim.report.pairing import joined
-from hdsim.report.ranking import Standing, by_metric, cliques
+from hdsim.report.pairing import grouped, joined
+from hdsim.report.ranking import Standing, cliques
 from hdsim.report.relative import Relative
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.results.metrics import direction
@@ -230,7 +230,7 @@ def _svg(figure: Figure) -> str:
 
 
 def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> Figure:
-    metrics = by_metric(standings)
+    metrics = grouped(standings, lambda one: one.metric)
     count = max(map(len, metrics.values()))
     heights = 1.3 + 0.11 * count
     figure = ShownFigure((10, heights * len(metrics) + 0.3))

@@ -12,8 +12,8 @@ from typing import Any
 
 from hdsim.report.compare import JOBS, Comparison, MetricWindow, Row
 from hdsim.report.labels import clipped
-from hdsim.report.pairing import joined
-from hdsim.report.ranking import Standing, by_metric
+from hdsim.report.pairing import grouped, joined
+from hdsim.report.ranking import Standing
 from hdsim.report.ratios import Ratio
 from hdsim.report.recorded import HEADS, NOTE, by_configuration
 from hdsim.report.statistics import CONFIDENCE
@@ -48,8 +48,8 @@ def table(comparison: Comparison, standings: Sequence[Standing] = (), ratios: Se
     parts = list(_means(comparison, short))
     for name in comparison.metrics:
         parts += _details(comparison.of(name), short)
-    parts += [_ratios(found, short) for found in by_metric(ratios).values()]
-    parts += [_ranks(found, short) for found in by_metric(standings).values()]
+    parts += [_ratios(found, short) for found in grouped(ratios, lambda one: one.metric).values()]
+    parts += [_ranks(found, short) for found in grouped(standings, lambda one: one.metric).values()]
     sample = comparison.sample + (" (one run of each configuration)" if comparison.sample == JOBS else "")
     parts += _recorded(comparison, short)
     best = [
@@ -76,9 +76,9 @@ def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: 
             lines.append([short[configuration], *texts])
         parts.append(f"{_heading(rows[0])}\n{folded(lines, _WIDTH)}")
     if ratios:
-        parts.append(_over_metrics(by_metric(ratios), short))
+        parts.append(_over_metrics(grouped(ratios, lambda one: one.metric), short))
     if standings:
-        parts.append(_ranks_over_metrics(by_metric(standings), short))
+        parts.append(_ranks_over_metrics(grouped(standings, lambda one: one.metric), short))
     return "\n\n".join([*parts, *_recorded(comparison, short)])
 
 
@@ -132,16 +132,9 @@ def means(comparison: Comparison) -> str:
     return "\n\n".join(_means(comparison, short_labels(comparison), intervals=True))
 
 
-def _by_scenario(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.scenario, []).append(row)
-    return found
-
-
 def _means(comparison: Comparison, short: Mapping[str, str], *, intervals: bool = False) -> Iterator[str]:
     values = {(row.scenario, row.configuration, row.metric): row for row in comparison.rows}
-    for scenario, rows in _by_scenario(comparison.rows).items():
+    for scenario, rows in grouped(comparison.rows, lambda row: row.scenario).items():
         lines = [[short[scenario], *comparison.metrics]]
         for configuration in dict.fromkeys(row.configuration for row in rows):
             found = [values[scenario, configuration, metric] for metric in comparison.metrics]
@@ -159,7 +152,7 @@ def _heading(row: Row) -> str:
 def _details(rows: Sequence[Row], short: Mapping[str, str]) -> Iterator[str]:
     heading = _heading(rows[0])
     middle = not all(math.isnan(row.iqm) for row in rows)
-    for scenario, found in _by_scenario(rows).items():
+    for scenario, found in grouped(rows, lambda row: row.scenario).items():
         lines = [["", "runs", "mean", *(["interquartile mean"] if middle else []), "difference", "pairs"]]
         for row in found:
             ours = [short[row.configuration], f"{row.runs:,}", _interval(row.mean, row.low, row.high)]
@@ -233,7 +226,7 @@ def write_latex(comparison: Comparison, path: Path, *, name: str = "compare") ->
     heads = [latex_text(metric.replace("_", " ")) for metric in metrics]
     units = [_latex_unit(values, metric) for metric in metrics]
     lines = [" & ".join(["", *heads]) + r" \\", " & ".join(["", *units]) + r" \\", r"\midrule"]
-    for number, (scenario, rows) in enumerate(_by_scenario(comparison.rows).items()):
+    for number, (scenario, rows) in enumerate(grouped(comparison.rows, lambda row: row.scenario).items()):
         if scenario:
             rule = [r"\addlinespace"] if number else []
             lines += [*rule, rf"\multicolumn{{{len(metrics) + 1}}}{{l}}{{\emph{{{latex_text(short[scenario])}}}}} \\"]

@@ -8,9 +8,8 @@ Statistical Precipice*, NeurIPS 2021).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -26,14 +25,6 @@ _RESAMPLES = 2000
 _SEED = 0
 #: A trace, and the part of it that a run replays.
 Draw = tuple[str, str]
-
-
-class _WithMetric(Protocol):
-    @property
-    def metric(self) -> str: ...
-
-
-_Row = TypeVar("_Row", bound=_WithMetric)
 
 
 @dataclass(frozen=True)
@@ -211,12 +202,4 @@ def _weights(
     for stratum in strata.values():
         known = {trace: number for number, trace in enumerate(dict.fromkeys(trace for trace, _ in stratum))}
         found |= zip(stratum, two_stage([known[trace] for trace, _ in stratum], _RESAMPLES, rng).T, strict=True)
-    return found
-
-
-def by_metric(rows: Sequence[_Row]) -> Mapping[str, list[_Row]]:
-    """Returns rows of the comparison by metric."""
-    found: dict[str, list[_Row]] = {}
-    for one in rows:
-        found.setdefault(one.metric, []).append(one)
     return found
