@@ -20,7 +20,7 @@ class Parsed(click.ParamType):
     Args:
         name: Name of such values in the help.
         parse: Makes the value, or raises a ValueError.
-        expected: What texts are expected, for error messages.
+        expected: Texts that are expected, in words, for error messages.
     """
 
     def __init__(self, name: str, parse: Callable[[str], Any], expected: str) -> None:

@@ -295,7 +295,7 @@ def _held_on_nodes(held: Segments, *, gpus: bool) -> tuple[NDArray[np.int64], ND
 def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
     """Share of busy cores, GPUs included, by at most `rows` groups of neighbouring nodes and `bins` stretches of time.
 
-    Where cores have no ids, it is that of the CPU.
+    It is the share of the CPU where cores have no ids.
 
     Returns:
         First node of each group (G,), bounds of the stretches (bins + 1,) in seconds, and the (G, bins) shares, 0..1.
