@@ -49,12 +49,15 @@ class LazyGroup(click.Group):
     Args:
         package: Package of the modules: a command a-b is a_b in its module a_b.
         subcommands: Description of each subcommand by name, in the order of the help.
+        modules: Module of each subcommand that is in another one.
         settings: Arguments of :class:`click.Group`.
     """
 
-    def __init__(self, *, package: str, subcommands: Mapping[str, str], **settings: Any) -> None:
+    def __init__(
+        self, *, package: str, subcommands: Mapping[str, str], modules: Mapping[str, str] | None = None, **settings: Any
+    ) -> None:
         super().__init__(**settings)
-        self._package, self._subcommands = package, subcommands
+        self._package, self._subcommands, self._modules = package, subcommands, modules or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the subcommands in the order of a user's work rather than the alphabet's."""
@@ -65,7 +68,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self._subcommands:
             return None
         name = cmd_name.replace("-", "_")
-        command = getattr(importlib.import_module(f"{self._package}.{name}"), name)
+        module = self._modules.get(cmd_name, name)
+        command = getattr(importlib.import_module(f"{self._package}.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -116,39 +120,34 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
             told = f"{error.option_name}: settings have no dashes, {key}=VALUE"
         if isinstance(error, click.UsageError) and error.ctx:
             hint = f" (see '{error.ctx.command_path} --help')"
-        click.echo(f"hdsim: error: {' '.join(told.split())}{hint}", err=True)
-        sys.exit(2)
+        _end(f"{' '.join(told.split())}{hint}", 2)
     except HdsimError as error:
         if os.environ.get("HDSIM_DEBUG"):
             raise
-        click.echo(f"hdsim: error: {error}", err=True)
         failed = isinstance(error, PluginError) or (isinstance(error, BackendError) and not error.is_mistake)
-        sys.exit(1 if failed else 2)
+        _end(error, 1 if failed else 2)
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed the pipe; later writes, also at exit, are discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
+        if _has_traceback(error):
             _end_with_traceback(error)
         try:
             sys.stdout.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         place = f"{error.filename}: cannot be used: " if error.filename else ""
-        click.echo(f"hdsim: error: {place}{error.strerror or error}", err=True)
-        sys.exit(2 if is_mistake(error) else 1)
+        _end(f"{place}{error.strerror or error}", 2 if is_mistake(error) else 1)
     except MemoryError as error:
-        if os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
+        if _has_traceback(error):
             _end_with_traceback(error)
-        click.echo(f"hdsim: error: expected inputs that fit into the memory: {error or 'nothing is left'}", err=True)
-        sys.exit(1)
+        _end(f"expected inputs that fit into the memory: {error or 'nothing is left'}", 1)
     except ImportError as error:
         library = unloadable(error)
-        if library is None or os.environ.get("HDSIM_DEBUG") or hasattr(error, "__notes__"):
+        if library is None or _has_traceback(error):
             _end_with_traceback(error)
-        click.echo(f"hdsim: error: {library.path}: cannot be loaded: {' '.join(str(library).split())}", err=True)
-        sys.exit(1)
+        _end(f"{library.path}: cannot be loaded: {' '.join(str(library).split())}", 1)
     except click.Abort:
         click.echo("hdsim: interrupted", err=True)
         sys.exit(1)
@@ -163,6 +162,16 @@ def _setting(option: str) -> str:
 
     key = option.lstrip("-").partition("=")[0].replace("-", "_")
     return key if key.partition(".")[0] in (*GROUPS_WITH_FILES, "seed", "env", "train", "experiment", "hydra") else ""
+
+
+def _end(error: object, status: int) -> NoReturn:
+    click.echo(f"hdsim: error: {error}", err=True)
+    sys.exit(status)
+
+
+def _has_traceback(error: Exception) -> bool:
+    """Whether the traceback is shown: if the user asks for it, and where an agent of the user is at fault."""
+    return bool(os.environ.get("HDSIM_DEBUG")) or hasattr(error, "__notes__")
 
 
 def _end_with_traceback(error: Exception) -> NoReturn:

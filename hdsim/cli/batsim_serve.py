@@ -140,11 +140,7 @@ def batsim_serve(
 
 
 def _words(command: str) -> list[str]:
-    """A command of a program that exists, cut into words as a shell does.
-
-    Raises:
-        click.UsageError: It is none.
-    """
+    """A command of a program that exists, cut into words as a shell does."""
     try:
         words = shlex.split(command)
     except ValueError as error:

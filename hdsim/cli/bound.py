@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -32,16 +33,7 @@ from hdsim.util.text import format_number, format_table
 @click.option("--moves", type=click.IntRange(min=0), default=10_000, show_default=True, help="Of the search.")
 @click.option("--seconds", type=float, help="Of the search, for each window, in place of a number of moves.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def bound(
-    overrides: tuple[str, ...],
-    window: int | None,
-    windows: int | None,
-    objective: str,
-    backfill: str,
-    moves: int,
-    seconds: float | None,
-    as_json: bool,
-) -> None:
+def bound(overrides: tuple[str, ...], window: int | None, windows: int | None, *, as_json: bool, **search: Any) -> None:
     """Bounds the best schedule of a trace: a search that knows the future, and a limit that none can pass.
 
     \b
@@ -69,15 +61,7 @@ def bound(
         )
     rows = []
     for start in range(0, len(workload) - size + 1, size)[:windows]:
-        found = bounded(
-            platform,
-            workload[start : start + size],
-            objective=objective,
-            backfill=backfill,
-            moves=moves,
-            seconds=seconds,
-            seed=config["seed"],
-        )
+        found = bounded(platform, workload[start : start + size], seed=config["seed"], **search)
         rows.append(
             {"start": start, "jobs": size, **asdict(found), "best": found.best, "its": found.orders[found.best]}
         )
@@ -87,7 +71,8 @@ def bound(
     means = {key: sum(row[key] for row in rows) / len(rows) for key in ("its", "attained", "lower")}
     lines = [_line(f"{row['start']:,}", row["best"], row) for row in rows]
     lines += [_line("mean", "", means)] if len(rows) > 1 else []
-    click.echo(f"{objective} of windows of {size:,} jobs on {platform.name}, orders with backfill={backfill}\n")
+    what = f"{search['objective']} of windows of {size:,} jobs on {platform.name}"
+    click.echo(f"{what}, orders with backfill={search['backfill']}\n")
     click.echo(format_table([("first job", "best order", "its", "attained", "of it", "lower bound"), *lines]))
 
 

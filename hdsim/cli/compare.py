@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from hdsim.cli.completion import MetricParameter
+from hdsim.cli import completion
+from hdsim.cli.parameters import FILE, FOLDER, PATH, figure_format
+from hdsim.errors import ConfigError
 
 #: Largest number of scenarios each of which is printed with its intervals and differences.
 _MOST_SCENARIOS = 2
@@ -15,11 +19,11 @@ _MOST_SCHEDULES = 8
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", type=PATH)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=Path(),
     metavar="DIR",
     help="Where compare.csv, compare.html and compare.png go  [default: the working directory].",
@@ -28,13 +32,13 @@ _MOST_SCHEDULES = 8
     "--metric",
     "metrics",
     multiple=True,
-    type=MetricParameter(),
     metavar="NAME",
+    shell_complete=completion.metrics,
     help="A metric to compare; give it several times.",
 )
 @click.option(
     "--baseline",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="RUN|LABEL",
     help="Configuration that the others are compared with: one of its runs, or its label  [default: the first run's].",
 )
@@ -47,29 +51,15 @@ _MOST_SCHEDULES = 8
 )
 @click.option("--details", is_flag=True, help="Print intervals and differences also of more than two scenarios.")
 @click.option("--strict", is_flag=True, help="Refuse runs that did not finish, instead of leaving them out.")
-@click.option(
-    "--html",
-    "page",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Where the page goes  [default: DIR/compare.html].",
-)
-@click.option(
-    "--latex", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a LaTeX table."
-)
+@click.option("--html", "page", type=FILE, help="Where the page goes  [default: DIR/compare.html].")
+@click.option("--latex", type=FILE, help="Also write a LaTeX table.")
 @click.option(
     "--heatmap", is_flag=True, help="Also draw configurations by metrics, relative to the best or to --baseline."
 )
 @click.option(
     "--schedules", is_flag=True, help="Also draw the schedules of the runs beside each other, to DIR/schedules.png."
 )
-@click.option(
-    "--figure-format",
-    type=click.Choice(["png", "pdf", "svg"]),
-    default="png",
-    show_default=True,
-    help="Format of the figures; fonts are part of the files.",
-)
+@figure_format("--figure-format")
 def compare(
     runs: tuple[Path, ...],
     output: Path,
@@ -90,7 +80,6 @@ def compare(
     RUN is a run directory, or a sweep: a directory with run directories in it. Directories of trainings are compared by
     their test windows, with the best classic policy as the baseline. The results are a page, a figure and a table.
     """
-    from hdsim.errors import ConfigError
     from hdsim.report import compare as comparing
     from hdsim.report import compare_figures, compare_output, compare_page
     from hdsim.report.pairing import joined
@@ -124,29 +113,30 @@ def compare(
     whole = details or len({row.scenario for row in comparison.rows}) <= _MOST_SCENARIOS
     table = (compare_output.table if whole else compare_output.summary)(comparison, ranks, relations)
     page = page or output / "compare.html"
-    written = {output / "compare.csv": "table"}
+    written: dict[Path, str] = {}
 
     def figure(name: str) -> Path:
         path = output / f"{name}.{figure_format}"
         written[path] = "figure"
         return path
 
+    def rows_of(what: str, name: str, rows: Sequence[Any]) -> None:
+        compare_output.write_csv(rows, output / f"{name}.csv")
+        written[output / f"{name}.csv"] = what
+
     with writable("a directory", output):
         for directory in {output, page.parent, *([latex.parent] if latex else [])}:
             directory.mkdir(parents=True, exist_ok=True)
-        compare_output.write_csv(comparison.rows, output / "compare.csv")
+        rows_of("table", "compare", comparison.rows)
         compare_figures.write_figure(comparison, figure("compare"))
         if comparison.windows:
-            compare_output.write_csv(comparison.windows, output / "compare_windows.csv")
-            written[output / "compare_windows.csv"] = "runs"
+            rows_of("runs", "compare_windows", comparison.windows)
             if any(row.pairs for row in comparison.rows):
                 compare_figures.write_windows(comparison, figure("compare_windows"))
         if relations:
-            compare_output.write_csv(relations, output / "compare_ratios.csv")
-            written[output / "compare_ratios.csv"] = "ratios"
+            rows_of("ratios", "compare_ratios", relations)
         if ranks:
-            compare_output.write_csv(ranks, output / "compare_ranks.csv")
-            written[output / "compare_ranks.csv"] = "ranks"
+            rows_of("ranks", "compare_ranks", ranks)
             compare_figures.write_ranks(ranks, short, figure("compare_ranks"))
         if heatmap:
             factors = relative(comparison, "baseline" if baseline else "best")
@@ -169,8 +159,7 @@ def compare(
     click.echo(table)
     if not whole:
         click.echo("\nintervals and differences of each scenario: the page, the table, or --details")
-    warning = seed_warning(comparison.runs)
-    if warning:
+    if warning := seed_warning(comparison.runs):
         click.echo(f"hdsim: warning: {warning}", err=True)
     click.echo()
     for path, what in written.items():
@@ -179,8 +168,6 @@ def compare(
 
 def _by_name(labels: tuple[str, ...]) -> dict[str, Path]:
     """Runs by label, from texts ``NAME=RUN``; both parts may have further equals signs, of which RUN exists."""
-    from hdsim.errors import ConfigError
-
     found: dict[str, Path] = {}
     for given in labels:
         signs = [place for place, letter in enumerate(given) if letter == "="]

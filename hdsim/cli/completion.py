@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
 
 import click
 from click.shell_completion import (
@@ -33,48 +34,31 @@ def completion(shell: str) -> None:
     click.echo(kind(click.Group(), {}, "hdsim", "_HDSIM_COMPLETE").source())
 
 
-class Override(click.ParamType):
-    """A setting KEY=VALUE."""
+def overrides(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes keys, options, names and files of a setting KEY=VALUE."""
+    from hdsim.config import completion
 
-    name = "KEY=VALUE"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes keys, options, names and files."""
-        from hdsim.config.completion import overrides
-
-        return _items(overrides(incomplete, ctx.params.get("overrides") or (), ctx.command_path.partition(" ")[2]))
+    given = ctx.params.get("overrides") or ()
+    return list(completion.overrides(incomplete, given, ctx.command_path.partition(" ")[2]))
 
 
-class Input(click.ParamType):
-    """A file, or the name of a bundled one of a kind, ``platforms`` or ``workloads``."""
+def input_file(kind: str) -> Callable[[Any], Any]:
+    """Returns an argument FILE: a file, or the name of a bundled one of a kind, ``platforms`` or ``workloads``."""
 
-    name = "FILE"
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes names and files."""
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         from hdsim.config.completion import inputs
 
-        return _items(inputs(self._kind, incomplete))
+        return list(inputs(kind, incomplete))
+
+    return click.argument("file", shell_complete=complete)
 
 
-class MetricParameter(click.ParamType):
-    """The name of a metric."""
+def metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes names of metrics, and of their statistics."""
+    from hdsim.results.metrics import METRICS, STATISTICS
 
-    name = "NAME"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes names of metrics, and of their statistics."""
-        from hdsim.results.metrics import METRICS, STATISTICS
-
-        known = [*METRICS, *(f"{kind}_{name}" for name in METRICS for kind in STATISTICS)]
-        return _items(name for name in known if name.startswith(incomplete))
-
-
-def _items(texts: Iterable[str]) -> list[CompletionItem]:
-    return [CompletionItem(text) for text in texts]
+    known = [*METRICS, *(f"{kind}_{name}" for name in METRICS for kind in STATISTICS)]
+    return [name for name in known if name.startswith(incomplete)]
 
 
 class _Words(ShellComplete):
@@ -85,7 +69,7 @@ class _Words(ShellComplete):
 
         found: list[CompletionItem] = []
         for item in super().get_completions(args, incomplete):
-            found += _items(paths(item.value)) if item.type in ("file", "dir") else [item]
+            found += map(CompletionItem, paths(item.value)) if item.type in ("file", "dir") else [item]
         return found
 
     def format_completion(self, item: CompletionItem) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.completion import Override
+from hdsim.cli import completion
+from hdsim.cli.parameters import Parsed
 from hdsim.errors import ConfigError
 from hdsim.runs.command import Command, RunOutcome, as_job, execute, finished
 from hdsim.util.files import shown
@@ -26,17 +28,15 @@ def _options() -> str:
     return "\n\n".join(["Groups and their options:", *lines])
 
 
-class Shard(click.ParamType):
-    """Part I of N, counted from 1, written I/N."""
+def _shard(text: str) -> tuple[int, int]:
+    """Part I of N, counted from 1."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(text)
+    return int(number), int(count)
 
-    name = "I/N"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Returns I and N."""
-        number, _, count = str(value).partition("/")
-        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            self.fail(f"expected I/N with 1 <= I <= N, such as 1/4, got '{value}'", param, ctx)
-        return int(number), int(count)
+_SHARD = Parsed("I/N", _shard, "I/N with 1 <= I <= N, such as 1/4")
 
 
 class _Configured(click.Command):
@@ -47,12 +47,16 @@ class _Configured(click.Command):
         return super().parse_args(ctx, ["--live=0" if argument == "--live" else argument for argument in args])
 
 
-def configured(command: Callable[..., None]) -> click.Command:
-    """Decorates a function as a command with the options of Hydra and overrides."""
+def configured(config_name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Returns a decorator of a function as a command with overrides and the options of Hydra; see :func:`launch`."""
+    return partial(_configured, config_name)
+
+
+def _configured(config_name: str, command: Callable[..., None]) -> click.Command:
     for decorate in (
-        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", type=Override()),
+        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=completion.overrides),
         click.option(
-            "-cn", "--config-name", default=None, help="Another primary configuration than the command's own."
+            "-cn", "--config-name", default=config_name, help="Another primary configuration than the command's own."
         ),
         click.option("-cd", "--config-dir", help="A folder laid out like conf/ with options of your own."),
         click.option(
@@ -66,7 +70,7 @@ def configured(command: Callable[..., None]) -> click.Command:
         click.option(
             "-c", "--cfg", type=click.Choice(["job", "hydra", "all"]), help="Print the configuration and stop."
         ),
-        click.option("--shard", type=Shard(), help="With -m: run part I of N only, as the tasks of a job array do."),
+        click.option("--shard", type=_SHARD, help="With -m: run part I of N only, as the tasks of a job array do."),
         click.option(
             "-j",
             "--jobs",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hdsim.cli.completion import Input
+from hdsim.cli.completion import input_file
+from hdsim.cli.parameters import FILE
 from hdsim.util import resources
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from hdsim.platform.model import Platform
 
-_file = click.argument("file", metavar="FILE", type=Input("platforms"))
+_file = input_file("platforms")
 _types = click.option(
     "--types",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -68,9 +69,7 @@ def validate(file: str, types: Path | None) -> None:
     type=click.Choice(["simgrid", "json", "kubernetes"]),
     help="Format.  [default: simgrid; json for manifests of nodes]",
 )
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write  [default: stdout]"
-)
+@click.option("-o", "--output", type=FILE, help="File to write  [default: stdout]")
 def convert(file: str, types: Path | None, to: str | None, output: Path | None) -> None:
     """Write a platform for Batsim, as JSON, or as Kubernetes nodes.
 
@@ -160,15 +159,11 @@ def _summary(platform: Platform) -> Iterator[str]:
             *(
                 (
                     name,
-                    last - first,
-                    int(platform.node_first_processor[last] - platform.node_first_processor[first]),
-                    int(platform.node_cpu_cores[first:last].sum()),
-                    *(int(platform.node_gpus[first:last].sum()) for _ in device),
+                    *_counts(platform, platform.node_cluster == k),
                     format_bandwidth(platform.local_bandwidth[k]),
                     format_latency(platform.local_latency[k]),
                 )
                 for k, name in enumerate(platform.cluster_names)
-                for first, last in [platform.cluster_first_node[k : k + 2].tolist()]
             ),
         ]
     )
@@ -179,14 +174,10 @@ def _summary(platform: Platform) -> Iterator[str]:
             *(
                 (
                     name,
-                    len(of_type),
-                    int(np.diff(platform.node_first_processor)[of_type].sum()),
-                    int(platform.node_cpu_cores[of_type].sum()),
-                    *(int(platform.node_gpus[of_type].sum()) for _ in device),
-                    format_size(platform.memory[of_type[0]]),
+                    *_counts(platform, platform.node_type == t),
+                    format_size(platform.memory[platform.node_type == t][0]),
                 )
                 for t, name in enumerate(platform.node_type_names)
-                for of_type in [np.flatnonzero(platform.node_type == t)]
             ),
         ]
     )
@@ -210,6 +201,15 @@ def _summary(platform: Platform) -> Iterator[str]:
             ),
         ]
     )
+
+
+def _counts(platform: Platform, chosen: np.ndarray) -> list[int]:
+    """Nodes of those chosen, and their processors, cores and, on a platform with some, GPUs."""
+    import numpy as np
+
+    columns = [np.diff(platform.node_first_processor), platform.node_cpu_cores]
+    columns += [platform.node_gpus] if platform.n_gpus else []
+    return [int(chosen.sum()), *(int(column[chosen].sum()) for column in columns)]
 
 
 def _counted(number: int, noun: str) -> str:

@@ -9,28 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hdsim.cli.parameters import PATH, figure_format
+from hdsim.util.files import replacing, writable
+from hdsim.util.text import format_number, format_table
+
 if TYPE_CHECKING:
     from hdsim.report.charts import Panel
     from hdsim.results.run_directory.reader import Run
 
 
 @click.command()
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Page to write.  [RUN/report.html]"
-)
-@click.option(
-    "--figures", metavar="DIR", type=click.Path(path_type=Path), help="Write static figures here instead of a page."
-)
-@click.option(
-    "--figure-format",
-    "--format",
-    "kind",
-    type=click.Choice(["png", "pdf", "svg"]),
-    default="png",
-    show_default=True,
-    help="Format of the figures; fonts are part of the files.",
-)
+@click.argument("directory", metavar="RUN", type=PATH)
+@click.option("-o", "--output", metavar="FILE", type=PATH, help="Page to write.  [RUN/report.html]")
+@click.option("--figures", metavar="DIR", type=PATH, help="Write static figures here instead of a page.")
+@figure_format("--figure-format", "--format", "kind")
 def report(directory: Path, output: Path | None, figures: Path | None, kind: str) -> None:
     """Writes the report of a run: RUN/report.html, one page that any browser opens without a network.
 
@@ -42,7 +34,6 @@ def report(directory: Path, output: Path | None, figures: Path | None, kind: str
     RUN may also be a sweep of hdsim bsp.
     """  # noqa: D301 - click reads the backspace character
     from hdsim.results.run_directory.supersteps import is_gang
-    from hdsim.util.files import replacing, writable
 
     content = _sweep(directory) or (_gang if is_gang(directory) else _replay)(directory)
     if content.text:
@@ -85,7 +76,6 @@ def _recorded(run: Run) -> str:
     """Waiting times beside those that the trace recorded; empty if it recorded none."""
     from hdsim.report.recorded import waits
     from hdsim.results.metrics import STATISTICS
-    from hdsim.util.text import format_number, format_table
 
     found = waits(run.path, run.manifest, run.jobs)
     if found is None:
@@ -110,7 +100,6 @@ def _sweep(directory: Path) -> _Content | None:
     from hdsim.report.gang_page import render_sweep, sweep_panels, sweep_rows
     from hdsim.report.pairing import run_directories
     from hdsim.results.run_directory.supersteps import is_gang, read_gang
-    from hdsim.util.text import format_table
 
     inside = (file.parent for file in directory.glob("*/supersteps.csv"))
     if (directory / "manifest.json").exists() or not any(map(is_gang, inside)):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.launch import stoppable
+from hdsim.cli.parameters import PATH
 from hdsim.errors import ConfigError, HdsimError
-from hdsim.runs.command import Command, execute
+from hdsim.runs.command import Command, execute, platform_and_workload
 from hdsim.util.files import shown
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("-o", "--output", metavar="DIR", type=click.Path(path_type=Path), help="New run directory.  [RUN-rerun]")
+@click.argument("directory", metavar="RUN", type=PATH)
+@click.option("-o", "--output", metavar="DIR", type=PATH, help="New run directory.  [RUN-rerun]")
 @click.option(
     "--input", "moved", metavar="OLD=NEW", multiple=True, help="NEW holds the input OLD, a file or a folder, now."
 )
@@ -52,11 +53,7 @@ def rerun(directory: Path, output: Path | None, moved: Sequence[str], accept_cha
 def _repeat_all(
     sweep: Path, runs: Sequence[Path], target: Path, places: Mapping[str, Path], accept_changes: bool
 ) -> None:
-    """Repeats the runs of a sweep.
-
-    Raises:
-        Exit: A run has other results, or cannot be repeated.
-    """
+    """Repeats the runs of a sweep."""
     differing, refused = 0, 0
     for run in runs:
         name = run.relative_to(sweep)
@@ -75,11 +72,7 @@ def _repeat_all(
 
 
 def _repeat(directory: Path, output: Path, places: Mapping[str, Path], accept_changes: bool) -> bool:
-    """Repeats a run and prints whether its results are the same; returns whether they differ.
-
-    Raises:
-        HdsimError: The run cannot be repeated, or fails.
-    """
+    """Repeats a run and prints whether its results are the same; returns whether they differ."""
     from hdsim.results.run_directory.manifest import changed_software
     from hdsim.runs.rerun import Original
 
@@ -91,7 +84,7 @@ def _repeat(directory: Path, output: Path, places: Mapping[str, Path], accept_ch
     command, config = _command(original.manifest["kind"]), original.config
     inputs = command.build(config)
     if not changes:
-        changes = original.changed_contents(inputs.platform, inputs.workload)
+        changes = original.changed_contents(*platform_and_workload(inputs))
         _check(original, changes, accept_changes)
     with stoppable():
         outcome = execute(command, config, inputs, output)
@@ -132,11 +125,7 @@ def _beside(directory: Path) -> Path:
 
 
 def _check_output(original: Original, output: Path) -> None:
-    """Checks that the repetition overwrites no other run.
-
-    Raises:
-        ConfigError: It would.
-    """
+    """Checks that the repetition overwrites no other run."""
     from hdsim.results.run_directory.manifest import MANIFEST, read_manifest
 
     same = output.resolve() == original.directory.resolve()
@@ -145,25 +134,17 @@ def _check_output(original: Original, output: Path) -> None:
 
 
 def _check(original: Original, changes: Sequence[Change], accepted: bool) -> None:
-    """Checks that the inputs are those of the manifest.
-
-    Raises:
-        ConfigError: One is missing, or has another content, which is not accepted.
-    """
-    gone = [change for change in changes if not change.now]
-    where = str(original.directory)
-    if gone:
-        raise ConfigError(
-            f"expected the inputs of the run; missing: {'; '.join(map(_told, gone))}; "
+    """Checks that the inputs are those of the manifest."""
+    if gone := [change for change in changes if not change.now]:
+        fault, advice = (
+            f"missing: {'; '.join(map(_told, gone))}",
             "one that lies elsewhere now is given by --input OLD=NEW",
-            where=where,
         )
-    if changes and not accepted:
-        raise ConfigError(
-            f"expected the inputs of the run; changed: {'; '.join(map(_told, changes))}; "
-            "--accept-changes runs with them as they are",
-            where=where,
-        )
+    elif changes and not accepted:
+        fault, advice = f"changed: {'; '.join(map(_told, changes))}", "--accept-changes runs with them as they are"
+    else:
+        return
+    raise ConfigError(f"expected the inputs of the run; {fault}; {advice}", where=str(original.directory))
 
 
 def _told(change: Change) -> str:
@@ -172,11 +153,7 @@ def _told(change: Change) -> str:
 
 
 def _command(kind: str) -> Command:
-    """The command of a subcommand of ``hdsim``.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """The command of a subcommand of ``hdsim``."""
     replays = {"run": "hdsim.runs.replays", "train": "hdsim.runs.trainings"}
     gangs = {f"bsp {name}": f"hdsim.cli.bsp.{name}" for name in ("run", "share", "train", "plan", "forecast")}
     modules = replays | gangs

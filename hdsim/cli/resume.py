@@ -28,7 +28,7 @@ def split_flag(overrides: Sequence[str]) -> tuple[list[str], bool]:
     return [text for text in overrides if text not in given], value.lower() == "true"
 
 
-def resumed(noun: str, given: Sequence[str], config_name: str, options: Mapping[str, Any]) -> list[str]:
+def resumed(noun: str, given: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """Completes the overrides of a resumed run: by its own overrides, or by its directory.
 
     Classes of the configuration are imported only after the manifest has been found to name the same files. `noun` is
@@ -46,7 +46,7 @@ def resumed(noun: str, given: Sequence[str], config_name: str, options: Mapping[
     others = [text for text in given if text.partition("=")[0] not in (f"train.{name}" for name in _PLACES)]
     if named and len(others) == 1 and (named[0] / _OVERRIDES).is_file():
         given = [*_recorded_overrides(named[0] / _OVERRIDES), *given]
-    composer = Composer(options["config_dir"], config_name)
+    composer = Composer(options["config_dir"], options["config_name"])
     composition = composer.compose_run(composer.overrides(given))
     config, directory = composition.config, composition.directory
     if not named:
@@ -64,11 +64,7 @@ def resumed(noun: str, given: Sequence[str], config_name: str, options: Mapping[
 
 
 def _check_begun(noun: str, directory: Path, config: Mapping[str, Any]) -> None:
-    """Checks that the run in a directory has a configuration, and the inputs that its manifest names.
-
-    Raises:
-        ConfigError: It has not, or there is none.
-    """
+    """Checks that the run in a directory has a configuration, and the inputs that its manifest names."""
     from hdsim.config.paths import with_absolute_paths
     from hdsim.results.run_directory.inputs import changed_inputs
     from hdsim.results.run_directory.manifest import other_software, read_manifest
@@ -108,11 +104,7 @@ def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recorded_overrides(path: Path) -> list[str]:
-    """Overrides that a run began with.
-
-    Raises:
-        ConfigError: The file holds something else, or settings of Hydra, which could name code to run.
-    """
+    """Overrides that a run began with."""
     from hdsim.util.inputs import read_yaml
 
     recorded = read_yaml(path, ConfigError, "YAML")

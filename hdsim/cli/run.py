@@ -18,11 +18,11 @@ from hdsim.util.files import shown
 from hdsim.util.text import folded, format_number
 
 
-@configured
+@configured("config")
 @click.option(
     "--live", metavar="[=PORT]", type=click.IntRange(0, 65535), help="Show the replay, or the sweep, in a browser."
 )
-def run(overrides: tuple[str, ...], config_name: str | None, live: int | None, **options: Any) -> None:
+def run(overrides: tuple[str, ...], live: int | None, **options: Any) -> None:
     """Replays a workload on a platform with an agent and writes a run directory.
 
     \b
@@ -34,7 +34,6 @@ def run(overrides: tuple[str, ...], config_name: str | None, live: int | None, *
     An agent goes by a short name (fcfs, sjf, saf, f1, wfp3, easy, conservative, easy-sjf, shortest-high_gflops, ...),
     by agent.path=FILE.py or by agent._target_=package.Class. hdsim show agents and hdsim show keys list them all.
     """  # noqa: D301 - click reads the backspace character
-    options["config_name"] = config_name or "config"
     if live is None or options["multirun"]:
         launch(COMMAND, report_replay, overrides, live=live, **options)
     else:

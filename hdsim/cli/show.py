@@ -6,7 +6,6 @@ from contextlib import suppress
 from shutil import get_terminal_size
 
 import click
-from click.shell_completion import CompletionItem
 
 KINDS = (
     *("agents", "policies", "metrics", "keys", "actions", "observations", "objectives", "generators"),
@@ -14,35 +13,21 @@ KINDS = (
 )
 
 
-class Name(click.ParamType):
-    """A name of the kind before it."""
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the names of the kind before it."""
+    from hdsim.config.catalog import listed
 
-    name = "NAME"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes the names of the kind."""
-        from hdsim.config.catalog import listed
-
-        names = listed(ctx.params["kind"]) if ctx.params.get("kind") in KINDS else ()
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    names = listed(ctx.params["kind"]) if ctx.params.get("kind") in KINDS else ()
+    return [name for name in names if name.startswith(incomplete)]
 
 
-class Kind(click.ParamType):
-    """A kind, or a name of any kind."""
-
-    name = "KIND"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes the kinds."""
-        return [CompletionItem(kind) for kind in KINDS if kind.startswith(incomplete)]
+def _kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the kinds."""
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
 
 
 def _of_any_kind(name: str) -> dict[str, str]:
-    """Returns the descriptions of a name by kind.
-
-    Raises:
-        ConfigError: No kind has it.
-    """
+    """Returns the descriptions of a name by kind."""
     from hdsim.config.catalog import find, listed
     from hdsim.errors import ConfigError, nearest
 
@@ -59,8 +44,8 @@ def _of_any_kind(name: str) -> dict[str, str]:
 
 
 @click.command()
-@click.argument("kind", type=Kind(), metavar=f"[{'|'.join(KINDS)}]")
-@click.argument("name", required=False, type=Name())
+@click.argument("kind", shell_complete=_kinds, metavar=f"[{'|'.join(KINDS)}]")
+@click.argument("name", required=False, shell_complete=_names)
 def show(kind: str, name: str | None) -> None:
     """Lists the names of a kind, one line each, or describes one of them; a name alone is that of any kind.
 

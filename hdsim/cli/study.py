@@ -11,6 +11,9 @@ from pathlib import Path
 
 import click
 
+from hdsim.cli.launch import stoppable
+from hdsim.cli.parameters import FOLDER
+from hdsim.util.files import replacing
 from hdsim.util.text import format_table
 
 
@@ -22,14 +25,14 @@ from hdsim.util.text import format_table
 @click.option(
     "-o",
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     metavar="DIR",
     help="Where all goes  [default: runs/NAME; of --check: nowhere].",
 )
 @click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Processes of each sweep.")
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=Path("../shared/data"),
     metavar="DIR",
     show_default=True,
@@ -40,11 +43,9 @@ def study(name: str | None, output: Path | None, jobs: int | None, data: Path, *
 
     NAME is that of a bundled study or a YAML file. Without it the bundled studies are listed.
     """
-    from hdsim.cli.launch import stoppable
     from hdsim.studies.page import render
     from hdsim.studies.perform import perform
     from hdsim.studies.study import read_study, studies
-    from hdsim.util.files import replacing
 
     if name is None:
         known = studies()

@@ -201,11 +201,7 @@ class _Lines(io.TextIOBase):
 
 
 def _report(command: Command, sweep: Sweep, outcomes: Sequence[RunOutcome], table: Path) -> None:
-    """Prints the best runs and the failures.
-
-    Raises:
-        Exit: A run has failed.
-    """
+    """Prints the best runs and the failures."""
     from hdsim.results.run_directory.replications import seed_warning
 
     finished = [outcome for outcome in outcomes if not outcome.failure]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,9 @@ _NEEDED = ("gymnasium", "safetensors", "tensorboard", "torch")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 
 
-@configured
+@configured("train")
 @QUIET
-def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+def train(overrides: tuple[str, ...], **options: Any) -> None:
     """Trains a learning agent, evaluates it on held-out windows and writes a run directory.
 
     \b
@@ -40,19 +40,20 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     `hdsim run agent=ppo agent.checkpoint=RUN/checkpoints/best.safetensors` replays the trained agent. All keys are
     in docs/training.md.
     """  # noqa: D301 - click reads the backspace character
-    launch_training(COMMAND, _report, overrides, config_name or "train", options)
+    launch_training(COMMAND, _report, overrides, **options)
 
 
 def launch_training(
     command: Command,
     report: Callable[[Any, RunOutcome], None],
     overrides: Sequence[str],
-    config_name: str,
-    options: Mapping[str, Any],
+    *,
+    quiet: bool,
+    **options: Any,
 ) -> None:
     """Runs a command that trains, new or resumed.
 
-    `run` of the command takes the keywords `resume` and `quiet`. The options are ``quiet`` and those of
+    `run` of the command takes the keywords `resume` and `quiet`. The options are those of
     :func:`hdsim.cli.launch.launch`.
 
     Raises:
@@ -62,12 +63,11 @@ def launch_training(
     if missing:
         raise ConfigError(f"expected the packages of the extra rl, {', '.join(missing)} missing{install_hint('torch')}")
     run: Callable[..., Any] = command.run
-    options = dict(options)
     given, resume = split_flag(overrides)
-    command = dataclasses.replace(command, run=partial(run, resume=resume, quiet=options.pop("quiet")), resumes=resume)
+    command = dataclasses.replace(command, run=partial(run, resume=resume, quiet=quiet), resumes=resume)
     if resume:
-        given = resumed("training", given, config_name, options)
-    launch(command, report, given, config_name=config_name, **options)
+        given = resumed("training", given, options)
+    launch(command, report, given, **options)
 
 
 def report_scores(outcome: RunOutcome) -> Path:

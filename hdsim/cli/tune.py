@@ -48,8 +48,8 @@ def tune(overrides: tuple[str, ...], config_dir: str | None, jobs: int) -> None:
     directory = search.directory
     lock = Lock.of(directory)
     with storage_errors(directory):
-        study = TuningStudy(directory, search.space, search.goal, search.settings, search.plan, search.identity)
-    total = search.settings.trials
+        study = TuningStudy(search)
+    total = search.trials
     click.echo(f"{total} trials of {', '.join(search.space.distributions)} in {shown(directory)}")
     if study.trials:
         click.echo(f"{len(study.trials)} trials finished before")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdsim.cli.completion import Input
+from hdsim.cli.completion import input_file
+from hdsim.cli.parameters import FILE, Parsed, list_of
 from hdsim.errors import WorkloadError
 from hdsim.util.text import number_in
 
@@ -32,44 +33,21 @@ _STATISTICS = (
 #: Of `convert`, for BSP jobs.
 _BSP_OPTIONS = ("supersteps", "communication", "pattern", "imbalance", "latency", "bandwidth")
 
+_file = input_file("workloads")
 _platform = click.option("--platform", metavar="FILE", help="Platform to replay on: a file or a bundled name.")
-_output = click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
-)
+_output = click.option("-o", "--output", required=True, type=FILE, help="File to write.")
 _arrival_factor = click.option(
     "--arrival-factor", type=float, default=1.0, show_default=True, help="Multiply inter-arrival times."
 )
 
 
-class _AmountOr(click.ParamType):
-    """A number of at least 0, or one of some words."""
-
-    name = "amount"
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
-        if value in self.words:
-            return str(value)
-        try:
-            return number_in(str(value))
-        except ValueError:
-            self.fail(f"expected {', '.join(self.words)} or a number, got '{value}'", param, ctx)
+def _amount_or(*words: str) -> Parsed:
+    """A number, or one of some words."""
+    known = ", ".join(words)
+    return Parsed("amount", lambda text: text if text in words else number_in(text), f"{known} or a number")
 
 
-class _Amounts(click.ParamType):
-    """Numbers separated by commas."""
-
-    name = "amounts"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
-        if isinstance(value, list):
-            return value
-        try:
-            return [number_in(word) for word in value.split(",")]
-        except ValueError:
-            self.fail(f"expected numbers separated by commas, got '{value}'", param, ctx)
+_AMOUNTS = list_of("amounts", number_in, "numbers separated by commas")
 
 
 @click.group()
@@ -81,7 +59,7 @@ def workload() -> None:
 
 
 @workload.command()
-@click.argument("file", type=Input("workloads"))
+@_file
 @_platform
 def show(file: str, platform: str | None) -> None:
     """Print what a workload asks for, and the load it offers."""
@@ -93,7 +71,7 @@ def show(file: str, platform: str | None) -> None:
 
 
 @workload.command()
-@click.argument("file", type=Input("workloads"))
+@_file
 @_platform
 def validate(file: str, platform: str | None) -> None:
     """List all faults of a workload; exit with 2 if there are any.
@@ -110,7 +88,7 @@ def validate(file: str, platform: str | None) -> None:
 
 
 @workload.command()
-@click.argument("file", type=Input("workloads"))
+@_file
 @_output
 @click.option("--to", type=click.Choice(["swf", "json"]), help="Format, by default that of the output's extension.")
 @_platform
@@ -120,14 +98,14 @@ def validate(file: str, platform: str | None) -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn.")
 @click.option(
     "--memory-bandwidth",
-    type=_AmountOr("trace", "none", "draw"),
+    type=_amount_or("trace", "none", "draw"),
     default="trace",
     show_default=True,
     help="GB/s a core: those of the file, none, a draw from 4 to 24, or a number.",
 )
 @click.option(
     "--memory",
-    type=_AmountOr("trace", "none"),
+    type=_amount_or("trace", "none"),
     default="trace",
     show_default=True,
     help="MB a core: those of the file, none, or a number.",
@@ -142,17 +120,17 @@ def validate(file: str, platform: str | None) -> None:
 @click.option("--strict", is_flag=True, help="Fail on a job that cannot be replayed rather than leave it out.")
 @click.option(
     "--supersteps",
-    type=_Amounts(),
+    type=_AMOUNTS,
     metavar="N[,MAX]",
     help="Make BSP jobs of rigid ones, with so many supersteps; needs --platform, and JSON as output.",
 )
 @click.option(
-    "--communication", type=_Amounts(), metavar="X[,MAX]", help="Share of the run time for messages.  [default: 0.2]"
+    "--communication", type=_AMOUNTS, metavar="X[,MAX]", help="Share of the run time for messages.  [default: 0.2]"
 )
 @click.option("--pattern", metavar="NAME,...", help="Patterns to draw from.  [default: h_relation]")
 @click.option(
     "--imbalance",
-    type=_Amounts(),
+    type=_AMOUNTS,
     metavar="X[,MAX]",
     help="Coefficient of variation of the work of a job's tasks.  [default: 0]",
 )
@@ -199,7 +177,7 @@ def convert(file: str, output: Path, to: str | None, platform: str | None, **opt
 @click.option(
     "--max-estimate", type=float, help="Longest requested time in s of tsafrir, by default that of the longest job."
 )
-@click.option("--memory", type=_Amounts(), help="MB a core, e.g. 500,1000,2000: each job draws one of them.")
+@click.option("--memory", type=_AMOUNTS, help="MB a core, e.g. 500,1000,2000: each job draws one of them.")
 @_arrival_factor
 @click.option("--model", metavar="NAME", help="Another generator: a Python file, package.Class or a name.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting of that generator.")

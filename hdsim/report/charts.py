@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hdsim.results.series import StepFunction
 
 Floats = NDArray[np.float64]
 
@@ -17,6 +20,8 @@ POINTS = 4_000
 WIDE = 20.0
 #: Stretches of time of a longer curve that is drawn as a mean with a band, and those of the moving mean.
 STRETCHES, WINDOW = 2_000, 21
+#: Largest number of stretches of time, and of rows, of a heat map.
+BINS, ROWS = 480, 160
 
 
 @dataclass(frozen=True)
@@ -168,6 +173,39 @@ class Blocks:
     kind: str = "blocks"
 
 
+def spans(
+    x: Axis,
+    y: Axis,
+    start: Floats,
+    finish: Floats,
+    lane: NDArray[np.int32],
+    groups: Groups,
+    facts: tuple[Fact, ...],
+    *,
+    colors: tuple[str, ...],
+    color: NDArray[np.uint8] | None = None,
+    legend: tuple[tuple[str, str], ...] = (),
+    name: str = "",
+) -> Blocks:
+    """Returns items that have one lane each, `lane` of (I,), which is a group of its own; see :class:`Blocks`."""
+    return Blocks(
+        x=x,
+        y=y,
+        start=start,
+        finish=finish,
+        item=np.arange(len(start), dtype=np.int32),
+        low=lane,
+        high=lane + 1,
+        position=np.arange(len(groups.names) + 1, dtype=np.float32),
+        color=np.zeros(len(start), np.uint8) if color is None else color,
+        colors=colors,
+        legend=legend,
+        lane=name,
+        groups=groups,
+        facts=facts,
+    )
+
+
 @dataclass(frozen=True)
 class Heat:
     """A share (0..1) by lanes and stretches of time.
@@ -233,6 +271,13 @@ class Panel:
     note: str
     views: tuple[View, ...]
     narrow: bool = False
+
+
+def step_line(label: str, steps: StepFunction, color: str, *, filled: bool = False) -> Line:
+    """Returns a step function as a curve of at most POINTS steps."""
+    thin = steps.thinned(POINTS)
+    end = max(thin.end, float(thin.times[-1]))
+    return Line(label, np.append(thin.times, end), np.append(thin.values, thin.values[-1]), color, filled)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from hdsim.report.pairing import (
     check_definitions,
     evaluated_entries,
     finished,
+    grouped,
     joined,
     other_sources,
     renamed,
@@ -143,6 +144,15 @@ class Comparison:
     pairs: Mapping[str, Sequence[tuple[Path, Path]]] = field(default_factory=dict)
 
     @property
+    def baseline(self) -> str | None:
+        """Configuration of the baseline; None if it shares no metric with the others, which are of another kind."""
+        return next((row.configuration for row in self.rows if row.baseline), None)
+
+    def of(self, metric: str) -> list[Row]:
+        """Returns the rows of a metric."""
+        return [row for row in self.rows if row.metric == metric]
+
+    @property
     def runs(self) -> dict[Path, str]:
         """Name of each run directory."""
         return {
@@ -203,10 +213,9 @@ def compare(
         )
     names = _metric_names(entries, metrics)
     check_definitions(found, names)
-    groups: dict[tuple[Key, Key], list[PlacedRun]] = {}
     scenarios = list(dict.fromkeys(entry.scenario for entry in entries))
-    for entry in sorted(entries, key=lambda entry: scenarios.index(entry.scenario)):
-        groups.setdefault((entry.scenario, entry.configuration), []).append(entry)
+    in_order = sorted(entries, key=lambda entry: scenarios.index(entry.scenario))
+    groups = grouped(in_order, lambda entry: (entry.scenario, entry.configuration))
     single = not trained and all(len(group) == 1 for group in groups.values())
     by_job = single and all((run.path / "jobs.csv").is_file() for run in found)
     samples = _JobSamples() if by_job else _WindowSamples() if trained else _RunSamples()
@@ -257,24 +266,16 @@ def _windows(row: Row, group: list[PlacedRun], others: list[PlacedRun]) -> Itera
 def _row(
     name: str, group: list[PlacedRun], others: list[PlacedRun], samples: _RunSamples | _JobSamples, *, is_baseline: bool
 ) -> Row:
-    mean = samples.mean(name, group)
-    middle = samples.middle(name, group)
     difference, paired_by = samples.difference(name, group, others) if others else (NO_INTERVAL, "")
     return Row(
-        scenario=key_text(group[0].scenario),
-        configuration=key_text(group[0].configuration),
-        metric=name,
-        unit=unit(name),
-        runs=len(group),
-        mean=mean.value,
-        low=mean.low,
-        high=mean.high,
-        iqm=middle.value,
-        iqm_low=middle.low,
-        iqm_high=middle.high,
-        difference=difference.value,
-        difference_low=difference.low,
-        difference_high=difference.high,
+        key_text(group[0].scenario),
+        key_text(group[0].configuration),
+        name,
+        unit(name),
+        len(group),
+        *samples.mean(name, group).numbers,
+        *samples.middle(name, group).numbers,
+        *difference.numbers,
         pairs=difference.count,
         paired_by=paired_by if difference.count else "",
         baseline=is_baseline,

@@ -23,8 +23,8 @@ from hdsim.report.compare_output import short_labels
 from hdsim.report.figures import ShownFigure, save, write_chart
 from hdsim.report.gangs import progress
 from hdsim.report.page import scale, words
-from hdsim.report.pairing import joined
-from hdsim.report.ranking import Standing, by_metric, cliques
+from hdsim.report.pairing import grouped, joined
+from hdsim.report.ranking import Standing, cliques
 from hdsim.report.relative import Relative
 from hdsim.report.statistics import CONFIDENCE
 from hdsim.results.metrics import direction
@@ -61,11 +61,11 @@ def write_figure(comparison: Comparison, path: Path) -> None:
         OSError: It cannot be written.
     """
     short = short_labels(comparison)
-    names = [_name(row, short) for row in comparison.rows if row.metric == comparison.metrics[0]]
+    names = [_name(row, short) for row in comparison.of(comparison.metrics[0])]
     with mpl.rc_context(_STYLE):
         figure, panels = _panels(comparison.metrics, names, 0.22)
         for axes, metric in zip(panels, comparison.metrics, strict=True):
-            rows = [row for row in comparison.rows if row.metric == metric]
+            rows = comparison.of(metric)
             unit = scale(metric, (row.mean for row in rows))
             if _are_wide(rows):
                 axes.set_xscale("log")
@@ -117,7 +117,7 @@ def _windows(comparison: Comparison) -> Figure | None:
     figure, panels = _panels(comparison.metrics, configurations, 0.34)
     for axes, metric in zip(panels, comparison.metrics, strict=True):
         axes.axvline(0, color="tab:gray", linewidth=1)
-        rows = [row for row in comparison.rows if row.metric == metric and row.pairs]
+        rows = [row for row in comparison.of(metric) if row.pairs]
         unit = scale(metric, (value for row in rows for value in differences[metric, row.scenario, row.configuration]))
         for row in rows:
             place = configurations.index(_name(row, short))
@@ -159,7 +159,7 @@ def scenarios_svg(comparison: Comparison) -> tuple[str, str]:
         figure = ShownFigure((4.6 * columns, 2.7 * lines + 0.3))
         panels = figure.subplots(lines, columns, squeeze=False).ravel()
         for axes, metric in zip(panels, comparison.metrics, strict=False):
-            rows = [row for row in comparison.rows if row.metric == metric]
+            rows = comparison.of(metric)
             unit = scale(metric, (row.mean for row in rows))
             if _are_wide(rows):
                 axes.set_yscale("log")
@@ -191,7 +191,7 @@ def write_progress(comparison: Comparison, path: Path) -> bool:
     Raises:
         OSError: It cannot be written.
     """
-    base = next(row.configuration for row in comparison.rows if row.baseline)
+    base = comparison.baseline
     records = {run: read_gang(run) for pairs in comparison.pairs.values() for pair in pairs for run in pair}
     pairs = {name: [(records[run], records[other]) for run, other in both] for name, both in comparison.pairs.items()}
     panel = progress(pairs, base or "the baseline")
@@ -230,7 +230,7 @@ def _svg(figure: Figure) -> str:
 
 
 def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> Figure:
-    metrics = by_metric(standings)
+    metrics = grouped(standings, lambda one: one.metric)
     count = max(map(len, metrics.values()))
     heights = 1.3 + 0.11 * count
     figure = ShownFigure((10, heights * len(metrics) + 0.3))

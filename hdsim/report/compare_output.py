@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from hdsim.report.compare import JOBS, Comparison, MetricWindow, Row
 from hdsim.report.labels import clipped
-from hdsim.report.pairing import joined
-from hdsim.report.ranking import Standing, by_metric
+from hdsim.report.pairing import grouped, joined
+from hdsim.report.ranking import Standing
 from hdsim.report.ratios import Ratio
 from hdsim.report.recorded import HEADS, NOTE, by_configuration
 from hdsim.report.statistics import CONFIDENCE
@@ -46,9 +47,9 @@ def table(comparison: Comparison, standings: Sequence[Standing] = (), ratios: Se
     short = short_labels(comparison)
     parts = list(_means(comparison, short))
     for name in comparison.metrics:
-        parts += _details([row for row in comparison.rows if row.metric == name], short)
-    parts += [_ratios(found, short) for found in by_metric(ratios).values()]
-    parts += [_ranks(found, short) for found in by_metric(standings).values()]
+        parts += _details(comparison.of(name), short)
+    parts += [_ratios(found, short) for found in grouped(ratios, lambda one: one.metric).values()]
+    parts += [_ranks(found, short) for found in grouped(standings, lambda one: one.metric).values()]
     sample = comparison.sample + (" (one run of each configuration)" if comparison.sample == JOBS else "")
     parts += _recorded(comparison, short)
     best = [
@@ -67,7 +68,7 @@ def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: 
     short = short_labels(comparison)
     parts = []
     for name in comparison.metrics:
-        rows = [row for row in comparison.rows if row.metric == name]
+        rows = comparison.of(name)
         scenarios, found = matrix(rows)
         lines = [["", *(short[scenario] for scenario in scenarios)]]
         for configuration, cells in found.items():
@@ -75,9 +76,9 @@ def summary(comparison: Comparison, standings: Sequence[Standing] = (), ratios: 
             lines.append([short[configuration], *texts])
         parts.append(f"{_heading(rows[0])}\n{folded(lines, _WIDTH)}")
     if ratios:
-        parts.append(_over_metrics(by_metric(ratios), short))
+        parts.append(_over_metrics(grouped(ratios, lambda one: one.metric), short))
     if standings:
-        parts.append(_ranks_over_metrics(by_metric(standings), short))
+        parts.append(_ranks_over_metrics(grouped(standings, lambda one: one.metric), short))
     return "\n\n".join([*parts, *_recorded(comparison, short)])
 
 
@@ -91,12 +92,7 @@ def matrix(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Row | None]]]
 
 def _over_metrics(ratios: Mapping[str, Sequence[Ratio]], short: Mapping[str, str]) -> str:
     every = [one for found in ratios.values() for one in found]
-    values = {(one.configuration, one.metric): one for one in every}
-    lines = [["", *ratios]]
-    for configuration in dict.fromkeys(one.configuration for one in every):
-        found = [values.get((configuration, metric)) for metric in ratios]
-        texts = (_interval(one.ratio, one.ratio_low, one.ratio_high) if one else "" for one in found)
-        lines.append([short[configuration], *texts])
+    lines = _by_metrics(ratios, short, lambda one: _interval(one.ratio, one.ratio_low, one.ratio_high))
     windows = " or ".join(dict.fromkeys(map(told_windows, every)))
     missing = shortfall(min(one.windows for one in every), min(one.traces for one in every))
     note = f"\n{missing}" if missing else ""
@@ -105,15 +101,20 @@ def _over_metrics(ratios: Mapping[str, Sequence[Ratio]], short: Mapping[str, str
 
 
 def _ranks_over_metrics(standings: Mapping[str, Sequence[Standing]], short: Mapping[str, str]) -> str:
-    every = [one for found in standings.values() for one in found]
-    values = {(one.configuration, one.metric): one for one in every}
-    lines = [["", *standings]]
-    for configuration in dict.fromkeys(one.configuration for one in every):
-        cells = [values.get((configuration, metric)) for metric in standings]
-        lines.append([short[configuration], *(f"{one.average_rank:.2f}" if one else "" for one in cells)])
-    lines.append(["Friedman p", *(f"{found[0].friedman_p:.2g}" for found in standings.values())])
-    lines.append(["critical difference", *(f"{found[0].critical_difference:.2f}" for found in standings.values())])
-    return f"average rank over {every[0].blocks} blocks\n{folded(lines, _WIDTH)}"
+    first = [found[0] for found in standings.values()]
+    lines = _by_metrics(standings, short, lambda one: f"{one.average_rank:.2f}")
+    lines.append(["Friedman p", *(f"{one.friedman_p:.2g}" for one in first)])
+    lines.append(["critical difference", *(f"{one.critical_difference:.2f}" for one in first)])
+    return f"average rank over {first[0].blocks} blocks\n{folded(lines, _WIDTH)}"
+
+
+def _by_metrics(
+    found: Mapping[str, Sequence[Any]], short: Mapping[str, str], form: Callable[[Any], str]
+) -> list[list[str]]:
+    """Head and lines of a table of configurations by metrics."""
+    values = {(one.configuration, metric): form(one) for metric, rows in found.items() for one in rows}
+    names = dict.fromkeys(name for name, _ in values)
+    return [["", *found], *([short[name], *(values.get((name, metric), "") for metric in found)] for name in names)]
 
 
 def _recorded(comparison: Comparison, short: Mapping[str, str]) -> Iterator[str]:
@@ -131,16 +132,9 @@ def means(comparison: Comparison) -> str:
     return "\n\n".join(_means(comparison, short_labels(comparison), intervals=True))
 
 
-def _by_scenario(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.scenario, []).append(row)
-    return found
-
-
 def _means(comparison: Comparison, short: Mapping[str, str], *, intervals: bool = False) -> Iterator[str]:
     values = {(row.scenario, row.configuration, row.metric): row for row in comparison.rows}
-    for scenario, rows in _by_scenario(comparison.rows).items():
+    for scenario, rows in grouped(comparison.rows, lambda row: row.scenario).items():
         lines = [[short[scenario], *comparison.metrics]]
         for configuration in dict.fromkeys(row.configuration for row in rows):
             found = [values[scenario, configuration, metric] for metric in comparison.metrics]
@@ -158,7 +152,7 @@ def _heading(row: Row) -> str:
 def _details(rows: Sequence[Row], short: Mapping[str, str]) -> Iterator[str]:
     heading = _heading(rows[0])
     middle = not all(math.isnan(row.iqm) for row in rows)
-    for scenario, found in _by_scenario(rows).items():
+    for scenario, found in grouped(rows, lambda row: row.scenario).items():
         lines = [["", "runs", "mean", *(["interquartile mean"] if middle else []), "difference", "pairs"]]
         for row in found:
             ours = [short[row.configuration], f"{row.runs:,}", _interval(row.mean, row.low, row.high)]
@@ -209,8 +203,8 @@ def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
 def _best(comparison: Comparison, short: Mapping[str, str]) -> Iterator[str]:
     for name in comparison.metrics:
         winners: dict[str, list[str]] = {}
-        for row in comparison.rows:
-            if row.metric == name and row.best:
+        for row in comparison.of(name):
+            if row.best:
                 winners.setdefault(row.scenario, []).append(short[row.configuration])
         for scenario, configurations in winners.items():
             yield f"{name}{f' with {short[scenario]}' if scenario else ''}: {' and '.join(configurations)}"
@@ -232,7 +226,7 @@ def write_latex(comparison: Comparison, path: Path, *, name: str = "compare") ->
     heads = [latex_text(metric.replace("_", " ")) for metric in metrics]
     units = [_latex_unit(values, metric) for metric in metrics]
     lines = [" & ".join(["", *heads]) + r" \\", " & ".join(["", *units]) + r" \\", r"\midrule"]
-    for number, (scenario, rows) in enumerate(_by_scenario(comparison.rows).items()):
+    for number, (scenario, rows) in enumerate(grouped(comparison.rows, lambda row: row.scenario).items()):
         if scenario:
             rule = [r"\addlinespace"] if number else []
             lines += [*rule, rf"\multicolumn{{{len(metrics) + 1}}}{{l}}{{\emph{{{latex_text(short[scenario])}}}}} \\"]

@@ -71,7 +71,7 @@ def render(
     title = f"{len(configurations)} configurations, {runs} runs"
     by_scenario = _by_scenario(comparison, short)
     parts = [by_scenario, _means(comparison, short, directory, () if by_scenario else comparison.metrics)]
-    parts += [_details([row for row in comparison.rows if row.metric == name], short) for name in comparison.metrics]
+    parts += [_details(comparison.of(name), short) for name in comparison.metrics]
     if drawn := windows_svg(comparison):
         told = "A dot is the difference of a run to that of the baseline: blue is better, orange is worse."
         parts.append(_section("Single runs", told, drawn))
@@ -138,7 +138,7 @@ def _by_scenario(comparison: Comparison, short: Mapping[str, str]) -> str:
     figure, name = scenarios_svg(comparison)
     content = [f"<h3>Over {escape(name)}</h3>{figure}"] if figure else []
     for metric in comparison.metrics:
-        rows = [row for row in comparison.rows if row.metric == metric]
+        rows = comparison.of(metric)
         unit = scale(metric, (row.mean for row in rows))
         scenarios, table = matrix(rows)
         lines = []
@@ -165,7 +165,7 @@ def _means(comparison: Comparison, short: Mapping[str, str], directory: Path, me
             found.append(f"<a href='{escape(link)}'>{escape(text(entry.replication) or 'report')}</a>")
     links = any(reports.values())
     rows = []
-    scales = {name: scale(name, (row.mean for row in comparison.rows if row.metric == name)) for name in metrics}
+    scales = {name: scale(name, (row.mean for row in comparison.of(name))) for name in metrics}
     for row in comparison.rows:
         if row.metric == comparison.metrics[0]:
             means = [values[row.scenario, row.configuration, metric] for metric in metrics]

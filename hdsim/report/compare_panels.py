@@ -13,7 +13,7 @@ from hdsim.report.compare import Comparison, jobs_of
 from hdsim.report.distributions import distribution
 from hdsim.report.figures import by_node
 from hdsim.report.labels import text
-from hdsim.report.pairing import EVALUATION, PlacedRun
+from hdsim.report.pairing import EVALUATION, PlacedRun, grouped
 from hdsim.report.panels import longest_wait
 from hdsim.results import series
 from hdsim.results.metrics import bounded_slowdown
@@ -35,10 +35,8 @@ def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
     if not all((path / "jobs.csv").is_file() and not (path / EVALUATION).is_file() for path in paths):
         return []
     scenario = comparison.entries[0].scenario
-    groups: dict[str, list[PlacedRun]] = {}
-    for entry in comparison.entries:
-        if entry.scenario == scenario:
-            groups.setdefault(short[text(entry.configuration)], []).append(entry)
+    entries = (entry for entry in comparison.entries if entry.scenario == scenario)
+    groups = grouped(entries, lambda entry: short[text(entry.configuration)])
     drawn = dict(list(groups.items())[: len(_COLORS)])
     note = f" Scenario {short[text(scenario)]}." if scenario else ""
     note += f" The first {len(drawn)} of {len(groups)} configurations are drawn." if len(drawn) < len(groups) else ""

@@ -1,33 +1,44 @@
-"""Panels and tables of the supersteps of gangs."""
+"""Panels and tables of the supersteps of gangs, of those that are jobs of a replay too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hdsim.errors import ConfigError
 from hdsim.report.charts import (
+    BINS,
     Axis,
     Blocks,
     Fact,
     Floats,
     Groups,
     Heat,
+    Line,
     Lines,
     Panel,
     View,
+    spans,
+    step_line,
 )
 from hdsim.report.colors import BLACK, JOB_COLORS
-from hdsim.report.panels import BINS, step_line
+from hdsim.results.run_directory.formats import numbers, read_csv
 from hdsim.results.run_directory.supersteps import GangRecord
 from hdsim.results.series import StepFunction
 
+if TYPE_CHECKING:
+    from hdsim.results.run_directory.reader import Run
+
 #: Supersteps, and plans, that are drawn one by one; beyond, heat maps show them.
 MAX_SUPERSTEPS, MAX_PLANS = 20_000, 2_000
-#: Most lines of a chart of progress.
+#: Most lines of a chart, of gangs or of configurations.
 _MOST_LINES = 10
-#: Most tasks whose names label an axis.
+#: Most tasks or gangs whose names label an axis.
 _MOST_NAMES = 20
+#: Columns of gangs.csv that are drawn.
+_GANG_COLUMNS = ("job_id", "superstep", "begin", "duration", "slowest_task", "replanned")
 #: Headings of the table of tasks.
 TASK_COLUMNS = (
     "slowest (supersteps)",
@@ -146,41 +157,32 @@ def slowest_by_run(runs: Mapping[str, GangRecord]) -> Panel | None:
     number = np.concatenate([np.arange(len(run.duration)) for run in records])
     lane = np.repeat(np.arange(len(records)), [len(run.duration) for run in records]).astype(np.int32)
     slowest = np.concatenate([run.slowest for run in records])
-    first, numbered = np.arange(len(records) + 1), [f"run {place + 1}" for place in range(len(records))]
-    chart = Blocks(
-        x=Axis("Superstep", "count", high=float(number.max() + 1)),
-        y=_lanes("Run", numbered),
-        start=number.astype(float),
-        finish=number + 1.0,
-        item=np.arange(total, dtype=np.int32),
-        low=lane,
-        high=lane + 1,
-        position=first.astype(np.float32),
-        color=_colors(slowest),
-        colors=JOB_COLORS,
-        legend=_legend(records[0].tasks),
-        lane="run",
-        groups=Groups(first, list(runs)),
-        facts=(
+    chart = spans(
+        Axis("Superstep", "count", high=float(number.max() + 1)),
+        _lanes("Run", [f"run {place + 1}" for place in range(len(records))]),
+        number.astype(float),
+        number + 1.0,
+        lane,
+        Groups(np.arange(len(records) + 1), list(runs)),
+        (
             Fact("superstep", number, "number"),
             Fact("slowest task", [records[0].tasks[j] for j in slowest.tolist()]),
             Fact("duration", np.concatenate([run.duration for run in records]), "duration"),
         ),
+        colors=JOB_COLORS,
+        color=_colors(slowest),
+        legend=_legend(records[0].tasks),
+        name="run",
     )
     note = "Runs are numbered in the order of the table; a colour is the slowest task of a superstep."
     return Panel("Slowest task by run", note, (View("slowest_by_run", "Slowest task", chart),))
 
 
 def progress(pairs: Mapping[str, Sequence[tuple[GangRecord, GangRecord]]], baseline: str) -> Panel | None:
-    """Time of runs relative to that of others on the same workloads, superstep by superstep.
+    """Time of runs relative to that of the baseline on the same workloads, superstep by superstep; None without a pair.
 
-    Args:
-        pairs: By name: runs of a configuration, each with the run it is compared with. A line is the mean over pairs;
-            those that differ in the rows of their series are left out.
-        baseline: Name of the runs that the others are compared with.
-
-    Returns:
-        The panel, None without any pair.
+    `pairs` has by name the runs of a configuration, each with the run it is compared with. A line is the mean over
+    pairs; those that differ in the rows of their series are left out.
     """
     found = {}
     for name, both in pairs.items():
@@ -193,7 +195,7 @@ def progress(pairs: Mapping[str, Sequence[tuple[GangRecord, GangRecord]]], basel
     lines = []
     for place, (name, values) in enumerate(list(found.items())[:_MOST_LINES]):
         steps = StepFunction(np.arange(len(values) + 1.0), np.append(0.0, values), len(values) + 1.0)
-        lines.append(step_line(name, steps, JOB_COLORS[3 * place % len(JOB_COLORS)]))
+        lines.append(step_line(name, steps, _line_color(place)))
     low, high = (extreme([float(extreme(line.y)) for line in lines]) for extreme in (min, max))
     room = 0.06 * (high - low) or 1.0
     axis = Axis("Superstep", "count", high=float(max(map(len, found.values()))))
@@ -201,6 +203,65 @@ def progress(pairs: Mapping[str, Sequence[tuple[GangRecord, GangRecord]]], basel
     note = f"Seconds to the end of each superstep, checkpoints included, less those of {baseline}."
     note += f" The first {_MOST_LINES} of {len(found)} are drawn." * (len(found) > _MOST_LINES)
     return Panel(f"Time against {baseline}", note, (View("progress", "Difference", chart),))
+
+
+def of_replay(run: Run) -> Panel | None:
+    """Supersteps and CPU shares of the gangs that are jobs of a replay; None for a run without gangs.
+
+    Raises:
+        ConfigError: gangs.csv is damaged.
+    """
+    path = run.path / "gangs.csv"
+    if not path.is_file():
+        return None
+    header, rows = read_csv(path)
+    missing = [name for name in _GANG_COLUMNS if name not in header]
+    if missing or not rows:
+        raise ConfigError(f"expected supersteps with {', '.join(missing or _GANG_COLUMNS)}", where=str(path))
+    texts = dict(zip(header, zip(*rows, strict=True), strict=True))
+    begin, duration, replanned = (numbers(path, name, texts[name]) for name in ("begin", "duration", "replanned"))
+    if np.isnan([begin, duration, replanned]).any() or (duration < 0).any():
+        raise ConfigError("expected a begin and a duration of each superstep", where=str(path))
+    shares = [numbers(path, name, texts[name]) for name in header if name.startswith("shares_")]
+    cores = np.nan_to_num(np.array(shares)).sum(axis=0) / 1000 if shares else np.zeros(len(rows))
+    names, lane = _numbered(texts["job_id"])
+    tasks, slowest = _numbered(texts["slowest_task"])
+    end = begin + duration
+    x = Axis("Time since first submission", "time", 0.0, max(run.end_time, float(end.max())) or 1.0)
+    views = []
+    if len(rows) <= MAX_SUPERSTEPS:
+        facts = (
+            Fact("superstep", list(texts["superstep"])),
+            Fact("slowest task", list(texts["slowest_task"])),
+            Fact("duration", duration, "duration"),
+            Fact("CPU of the gang (cores)", cores, "number"),
+        )
+        groups = Groups(np.arange(len(names) + 1), names)
+        y, color, legend = _lanes("Gang", names), _colors(slowest), _legend(tasks)
+        chart = spans(x, y, begin, end, lane, groups, facts, colors=JOB_COLORS, color=color, legend=legend)
+        views.append(View("gangs", "Supersteps", chart))
+    lines = []
+    for place, name in enumerate(names[:_MOST_LINES]):
+        mine = lane == place
+        times, values = np.append(begin[mine], end[mine][-1]), cores[mine]
+        lines.append(Line(name, times, np.append(values, values[-1]), _line_color(place)))
+    views.append(View("gang_shares", "CPU", Lines(x, Axis("CPU of a gang (cores)"), tuple(lines))))
+    checkpoints = int(replanned.sum()) - sum(bool(replanned[lane == place][0]) for place in range(len(names)))
+    note = f"{len(names):,} gangs, {checkpoints:,} checkpoints, "
+    note += f"{len(rows):,} supersteps of {duration.mean():,.1f} s on average."
+    note += " A block is a superstep in the colour of its slowest task." * (len(rows) <= MAX_SUPERSTEPS)
+    note += f" The CPU of the first {_MOST_LINES} gangs is drawn." * (len(names) > _MOST_LINES)
+    return Panel("Gangs", note, tuple(views))
+
+
+def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Different texts in the order of their first appearance, and the place of each text among them."""
+    number = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return list(number), np.array([number[text] for text in texts], np.int32)
+
+
+def _line_color(place: int) -> str:
+    return JOB_COLORS[3 * place % len(JOB_COLORS)]
 
 
 def _time(run: GangRecord) -> Axis:

@@ -47,9 +47,10 @@ def agent_name(config: Mapping[str, Any]) -> str:
     agent = config.get("agent")
     if not isinstance(agent, Mapping):
         return str(agent or "agent")
-    for key, shorten in (("_target_", lambda text: text.rpartition(".")[2]), ("path", lambda text: Path(text).stem)):
-        if agent.get(key) and not (key == "_target_" and agent.get("path")):
-            return str(shorten(str(agent[key])))
+    if agent.get("path"):
+        return Path(str(agent["path"])).stem
+    if agent.get("_target_"):
+        return str(agent["_target_"]).rpartition(".")[2]
     backfill = rule_label(agent.get("backfill", "none"))
     if backfill not in ("none", "None"):
         order = agent.get("backfill_order")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.report.charts import Axis, Blocks, ChartTable, Fact, Floats, Groups, Panel, View
+from hdsim.report.charts import Axis, Blocks, ChartTable, Fact, Floats, Groups, Panel, View, spans
 from hdsim.report.colors import BLUE, GREEN, ORANGE
 from hdsim.results.metrics import bounded_slowdown
 
@@ -98,22 +98,10 @@ def _bars(facts: tuple[Fact, ...], values: Floats, label: str, color: str) -> Bl
     """Horizontal bars of the first rows of a table, the first on top."""
     names, bars = list(facts[0].values)[:BARS], min(len(values), BARS)
     lanes = np.arange(bars - 1, -1, -1, dtype=np.int32)
-    return Blocks(
-        x=Axis(label, high=1.06 * float(values[:bars].max(initial=0.0)) or 1.0),
-        y=Axis(facts[0].label, "count", high=bars, names=tuple(names[::-1])),
-        start=np.zeros(bars),
-        finish=values[:bars],
-        item=np.arange(bars, dtype=np.int32),
-        low=lanes,
-        high=lanes + 1,
-        position=np.arange(bars + 1, dtype=np.float32),
-        color=np.zeros(bars, np.uint8),
-        colors=(color,),
-        legend=(),
-        lane="",
-        groups=Groups(np.arange(bars + 1), names[::-1]),
-        facts=facts[1:],
-    )
+    x = Axis(label, high=1.06 * float(values[:bars].max(initial=0.0)) or 1.0)
+    y = Axis(facts[0].label, "count", high=bars, names=tuple(names[::-1]))
+    groups = Groups(np.arange(bars + 1), names[::-1])
+    return spans(x, y, np.zeros(bars), values[:bars], lanes, groups, facts[1:], colors=(color,))
 
 
 def _names(owners: NDArray[Any]) -> list[str]:

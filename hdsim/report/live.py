@@ -30,11 +30,11 @@ _OPEN, _WAIT = 3.0, 10.0
 _IDLE = 5.0
 #: This machine, also by a tunnel from another port.
 _HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
+#: Attribute of a moment, title and colour of each curve of jobs.
 _CURVES = {
-    "utilization": ("Utilization", "Busy cores (%)", BLUE),
-    "queue": ("Queue length", "Jobs", ORANGE),
-    "running": ("Running jobs", "Jobs", BLUE),
-    "progress": ("Jobs ended", "Jobs", GREEN),
+    "queue": ("waiting", "Queue length", ORANGE),
+    "running": ("running", "Running jobs", BLUE),
+    "progress": ("done", "Jobs ended", GREEN),
 }
 
 
@@ -178,25 +178,15 @@ class LivePage:
     def _charts(self) -> Mapping[str, tuple[str, Lines]]:
         moments = [*self._moments, self._last]
         times = np.array([moment.now for moment in moments])
-        values = {
-            "utilization": np.array([100 * moment.cores / self._cores for moment in moments]),
-            "queue": np.array([float(moment.waiting) for moment in moments]),
-            "running": np.array([float(moment.running) for moment in moments]),
-            "progress": np.array([float(moment.done) for moment in moments]),
-        }
         x = Axis("Time since first submission", "time", 0.0, float(times[-1]) or 1.0)
-        return {
-            key: (
-                title,
-                Lines(
-                    x,
-                    Axis(
-                        label, "number" if key == "utilization" else "count", high=100 if key == "utilization" else None
-                    ),
-                    (Line(title, times, values[key], color, filled=True),),
-                ),
-            )
-            for key, (title, label, color) in _CURVES.items()
+
+        def chart(title: str, y: Axis, values: list[float], color: str) -> tuple[str, Lines]:
+            return title, Lines(x, y, (Line(title, times, np.array(values, float), color, filled=True),))
+
+        busy = [100 * moment.cores / self._cores for moment in moments]
+        return {"utilization": chart("Utilization", Axis("Busy cores (%)", high=100), busy, BLUE)} | {
+            key: chart(title, Axis("Jobs", "count"), [getattr(moment, name) for moment in moments], color)
+            for key, (name, title, color) in _CURVES.items()
         }
 
 
@@ -209,12 +199,9 @@ class SweepPage(LivePage):
         super().__init__(port)
 
     def show(self, numbers: Mapping[str, str], tables: Sequence[Sequence[Sequence[str]]]) -> None:
-        """Takes the present state.
+        """Takes the present state: values by label, and the rows of tables, the first of each being its head.
 
-        Args:
-            numbers: Values by label.
-            tables: Rows of cells of each table, the first its head; the last cell of a shorter row, such as an
-                error, takes the rest of the columns.
+        The last cell of a shorter row, such as an error, takes the rest of the columns.
         """
         with self._lock:
             self._tiles, self._tables = numbers, tables

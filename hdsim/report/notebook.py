@@ -22,20 +22,18 @@ if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
 
 #: Rows and columns of a table of jobs.
-_ROWS, _COLUMNS = (
-    8,
-    (
-        "job_id",
-        "submission_time",
-        "requested_number_of_resources",
-        "requested_time",
-        "final_state",
-        "starting_time",
-        "finish_time",
-        "waiting_time",
-        "stretch",
-        "allocated_resources",
-    ),
+_ROWS = 8
+_COLUMNS = (
+    "job_id",
+    "submission_time",
+    "requested_number_of_resources",
+    "requested_time",
+    "final_state",
+    "starting_time",
+    "finish_time",
+    "waiting_time",
+    "stretch",
+    "allocated_resources",
 )
 # Colours are those of the surrounding page, light or dark.
 _STYLE = """<style>

@@ -195,9 +195,7 @@ def scale(name: str, values: Iterable[float]) -> Scale:
 def decimals(values: Iterable[float], *, largest: bool = False) -> Callable[[float], str]:
     """Returns the form of a column of numbers, with equally many decimals: four, six digits in all, none for integers.
 
-    Args:
-        values: The numbers; zeros and those that are not finite do not count.
-        largest: The largest has four significant digits, as suits differences; otherwise the smallest has.
+    The smallest number above 0 has four significant digits, or the `largest`, as suits differences.
     """
     found = [abs(value) for value in values if value and math.isfinite(value)]
     if not found or max(found) >= 1e9:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hdsim.errors import ConfigError
 from hdsim.report import labels
@@ -18,6 +18,9 @@ from hdsim.results.own_metrics import recorded
 from hdsim.results.run_directory.manifest import read_manifest, told_status
 from hdsim.results.run_directory.reader import read_metrics
 from hdsim.util.inputs import regular_text
+
+_Item = TypeVar("_Item")
+_Group = TypeVar("_Group", bound=Hashable)
 
 #: Settings without influence on the result of a training.
 _BOOKKEEPING = (
@@ -222,9 +225,7 @@ def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[PlacedRun],
 def renamed(entries: list[PlacedRun], given: Mapping[str, str | Path]) -> dict[Key, Key]:
     """Returns keys of the user's labels by the configurations that they stand for.
 
-    Args:
-        entries: The entries.
-        given: By label a run of the configuration, or a sweep of such runs; a training stands for its agent.
+    `given` has by label a run of the configuration, or a sweep of such runs; a training stands for its agent.
 
     Raises:
         ConfigError: A run takes no part, its runs have several configurations, or two configurations have one label.
@@ -248,6 +249,14 @@ def renamed(entries: list[PlacedRun], given: Mapping[str, str | Path]) -> dict[K
             f"expected one label for each configuration, got {', '.join(taken or given)}", where="--label"
         )
     return names
+
+
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Group]) -> dict[_Group, list[_Item]]:
+    """Returns items by a key, groups and items in the order in which they come."""
+    groups: dict[_Group, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def joined(*parts: str) -> str:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import FinalState
 from hdsim.report import distributions, jobs, learning
 from hdsim.report.charts import (
+    BINS,
     POINTS,
+    ROWS,
     STRETCHES,
     WINDOW,
     Axis,
@@ -26,9 +28,11 @@ from hdsim.report.charts import (
     Panel,
     View,
     duration,
+    spans,
+    step_line,
 )
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, ROSE, WAITS
-from hdsim.report.gang_jobs import gangs
+from hdsim.report.gangs import of_replay
 from hdsim.report.lanes import nodes_of, processors_of, spans_of, strip_of
 from hdsim.results import series
 from hdsim.util.arrays import Ints
@@ -41,8 +45,6 @@ MAX_JOBS = 2_000
 MAX_BLOCKS = 250_000
 #: Number of spans of oversubscribed bandwidth beyond which shares of time are drawn.
 MAX_SPANS = 50_000
-#: Largest number of time bins and rows of a heat map.
-BINS, ROWS = 480, 160
 #: Waiting times in seconds that may part the colours of jobs.
 _PARTS = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0)
 
@@ -265,8 +267,8 @@ def outages(run: Run) -> Panel | None:
     if len(found) <= MAX_SPANS:
         until = np.minimum(found.up, run.end_time)
         nodes = nodes_of(run.platform, np.arange(count + 1))
-        spans = _spans(run, "node", nodes, found.node.astype(np.int32), found.down, until, BLACK)
-        views = (View("outages", "Spans", spans), *views)
+        chart = _spans(run, "node", nodes, found.node.astype(np.int32), found.down, until, BLACK)
+        views = (View("outages", "Spans", chart), *views)
     return Panel(title, note, views)
 
 
@@ -283,8 +285,8 @@ def oversubscribed_spans(run: Run) -> Panel | None:
     heat = _heat(run, "processor", lanes, shares, "time oversubscribed")
     views: tuple[View, ...] = (View("oversubscription_shares", "Share of time", heat),)
     if len(processor) <= MAX_SPANS:
-        spans = _spans(run, "processor", lanes, processor, begins, ends, ROSE)
-        views = (View("oversubscription", "Spans", spans), *views)
+        chart = _spans(run, "processor", lanes, processor, begins, ends, ROSE)
+        views = (View("oversubscription", "Spans", chart), *views)
     touched = len(np.unique(processor))
     note = (
         f"Jobs on a processor ask together for more than its bandwidth, and slow each other down if contention is "
@@ -296,24 +298,10 @@ def oversubscribed_spans(run: Run) -> Panel | None:
 def _spans(
     run: Run, lane: str, lanes: Groups, of: NDArray[np.int32], begins: Floats, ends: Floats, color: str
 ) -> Blocks:
-    """Spans of time on lanes, each of which is a group of its own; `of` has the lane of each span."""
-    count = len(lanes.names)
-    return Blocks(
-        x=_time(run),
-        y=Axis(lane.capitalize(), "count", high=count),
-        start=begins,
-        finish=ends,
-        item=np.arange(len(of), dtype=np.int32),
-        low=of,
-        high=of + 1,
-        position=np.arange(count + 1, dtype=np.float32),
-        color=np.zeros(len(of), np.uint8),
-        colors=(color,),
-        legend=(),
-        lane=lane,
-        groups=lanes,
-        facts=(Fact("from", begins, "time"), Fact("to", ends, "time"), Fact("for", ends - begins, "duration")),
-    )
+    """Spans of time on lanes; `of` has the lane of each span."""
+    y = Axis(lane.capitalize(), "count", high=len(lanes.names))
+    facts = (Fact("from", begins, "time"), Fact("to", ends, "time"), Fact("for", ends - begins, "duration"))
+    return spans(_time(run), y, begins, ends, of, lanes, facts, colors=(color,), name=lane)
 
 
 def oversubscribed_processors(run: Run) -> Panel | None:
@@ -379,7 +367,7 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     learning.preferences,
     pods,
     schedule,
-    gangs,
+    of_replay,
     utilization,
     queue,
     running,
@@ -406,13 +394,6 @@ def panels(run: Run) -> list[Panel]:
 
 def _time(run: Run) -> Axis:
     return Axis("Time since first submission", "time", 0.0, run.end_time if run.end_time > 0 else 1.0)
-
-
-def step_line(label: str, steps: series.StepFunction, color: str, *, filled: bool = False) -> Line:
-    """Returns a step function as a curve of at most POINTS steps."""
-    thin = steps.thinned(POINTS)
-    end = max(thin.end, float(thin.times[-1]))
-    return Line(label, np.append(thin.times, end), np.append(thin.values, thin.values[-1]), color, filled)
 
 
 def _curve(label: str, steps: series.StepFunction, color: str, *, filled: bool = False) -> Line:

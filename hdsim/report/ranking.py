@@ -8,9 +8,8 @@ Statistical Precipice*, NeurIPS 2021).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -26,14 +25,6 @@ _RESAMPLES = 2000
 _SEED = 0
 #: A trace, and the part of it that a run replays.
 Draw = tuple[str, str]
-
-
-class _WithMetric(Protocol):
-    @property
-    def metric(self) -> str: ...
-
-
-_Row = TypeVar("_Row", bound=_WithMetric)
 
 
 @dataclass(frozen=True)
@@ -74,8 +65,8 @@ def standings(comparison: Comparison) -> tuple[Standing, ...]:
     the replications: windows of the trace, or traces drawn from different seeds. There is no ranking of fewer than 3
     configurations, or over fewer than 4 blocks.
     """
-    base = next((row.configuration for row in comparison.rows if row.baseline), None)
-    if base is None:  # runs of different kinds, which share no metric with the baseline
+    base = comparison.baseline
+    if base is None:
         return ()
     draws = [(place.trace, place.part) for place in places(comparison.entries)]
     metrics = [metric for metric in comparison.metrics if direction(metric)]
@@ -105,13 +96,7 @@ def _by(comparison: Comparison, draws: Sequence[Draw], metric: str, base: str) -
         pairs = [(block[name], block[base]) for block in whole.values()]
         same = [(drawn[at, name], drawn[at, base]) for at in whole]
         better = NO_INTERVAL if name == base else probability_of_improvement(pairs, same)
-        yield Standing(
-            metric, name, name == base, len(whole), float(ranks[place]), difference, chi, f, *_bounds(better)
-        )
-
-
-def _bounds(interval: Interval) -> tuple[float, float, float]:
-    return interval.value, interval.low, interval.high
+        yield Standing(metric, name, name == base, len(whole), float(ranks[place]), difference, chi, f, *better.numbers)
 
 
 def average_ranks(values: Floats) -> Floats:
@@ -126,13 +111,10 @@ def average_ranks(values: Floats) -> Floats:
 
 
 def friedman(values: Floats) -> tuple[float, float]:
-    """Returns p-values of the hypothesis that configurations are alike: Friedman's, and Iman and Davenport's.
+    """Returns p-values of the hypothesis that K configurations are alike: Friedman's, and Iman and Davenport's.
 
-    Friedman's statistic is corrected for ties; F = (N - 1) chi2 / (N (K - 1) - chi2) follows an F distribution with
-    K - 1 and (K - 1) (N - 1) degrees of freedom (Demšar 2006, section 3.2.2).
-
-    Args:
-        values: (N, K) values of K configurations in N blocks.
+    The values are (N, K), of N blocks. Friedman's statistic is corrected for ties; F = (N - 1) chi2 /
+    (N (K - 1) - chi2) follows an F distribution with K - 1 and (K - 1) (N - 1) degrees of freedom (Demšar 2006, 3.2.2).
     """
     from scipy import stats
 
@@ -173,7 +155,7 @@ def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
 
 def probability_of_improvement(
     blocks: Sequence[tuple[Sequence[float], Sequence[float]]],
-    draws: Sequence[tuple[Sequence[Draw], Sequence[Draw]]] | None = None,
+    draws: Sequence[tuple[Sequence[Draw], Sequence[Draw]]],
 ) -> Interval:
     """Returns the probability that a run is better than one of the baseline in the same block, ties counted half.
 
@@ -183,18 +165,11 @@ def probability_of_improvement(
 
     Args:
         blocks: Values of the runs of a configuration and of the baseline in each block, higher ones better.
-        draws: Trace and part of it of these runs; equal ones, such as one trace at several loads, were drawn once. By
-            default every run is another draw.
+        draws: Trace and part of it of these runs; equal ones, such as one trace at several loads, were drawn once.
     """
     rng = np.random.default_rng(_SEED)
     wins = [0.5 * (np.sign(np.subtract.outer(np.array(ours), np.array(base))) + 1) for ours, base in blocks]
     values = np.array([found.mean() for found in wins])
-    if draws is None:
-        shapes = [found.shape for found in wins]
-        draws = [
-            ([(f"{block} ours {run}", "") for run in range(ours)], [(f"{block} base {run}", "") for run in range(base)])
-            for block, (ours, base) in enumerate(shapes)
-        ]
     single = min(min(found.shape) for found in wins) == 1
     if single:
         draws = [([ours[0]] * len(ours), [ours[0]] * len(base)) for ours, base in draws]
@@ -227,12 +202,4 @@ def _weights(
     for stratum in strata.values():
         known = {trace: number for number, trace in enumerate(dict.fromkeys(trace for trace, _ in stratum))}
         found |= zip(stratum, two_stage([known[trace] for trace, _ in stratum], _RESAMPLES, rng).T, strict=True)
-    return found
-
-
-def by_metric(rows: Sequence[_Row]) -> Mapping[str, list[_Row]]:
-    """Returns rows of the comparison by metric."""
-    found: dict[str, list[_Row]] = {}
-    for one in rows:
-        found.setdefault(one.metric, []).append(one)
     return found

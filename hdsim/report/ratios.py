@@ -73,8 +73,8 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
     """
     if not comparison.windows:
         return ()
-    base = next((row.configuration for row in comparison.rows if row.baseline), None)
-    if base is None:  # runs of different kinds, which share no metric with the baseline
+    base = comparison.baseline
+    if base is None:
         return ()
     groups: dict[str, list[tuple[Place, PlacedRun]]] = {}
     for place, entry in zip(places(comparison.entries), comparison.entries, strict=True):
@@ -115,7 +115,7 @@ def _ratio(metric: str, name: str, base: str, ours: _Scores, theirs: _Scores) ->
     traces = [known[trace] for trace, *_ in windows]
     found = against(scores, baseline, traces, [parts[part] for _, part, _ in windows], higher=higher)
     intervals = (found.ratio, found.geometric, found.middle, found.improvement)
-    numbers = (number for one in intervals for number in (one.value, one.low, one.high))
+    numbers = (number for one in intervals for number in one.numbers)
     yield Ratio(metric, name, base, len(seeds), len(known), len(windows), *numbers)
 
 

@@ -82,9 +82,8 @@ def _logarithms(factors: Floats) -> Floats:
 def relative(comparison: Comparison, to: str = "best") -> Relative:
     """Compares the means with those of the ``best`` configuration or of the ``baseline`` of the scenario."""
     metrics = tuple(name for name in comparison.metrics if direction(name))
-    by_metric = {name: [row for row in comparison.rows if row.metric == name] for name in metrics}
-    columns = [_factors(rows, direction(name), to) for name, rows in by_metric.items()]
-    rows = tuple(row for row in comparison.rows if row.metric == comparison.metrics[0])
+    columns = [_factors(comparison.of(name), direction(name), to) for name in metrics]
+    rows = tuple(comparison.of(comparison.metrics[0]))
     return Relative(rows, metrics, np.array(columns).reshape(len(metrics), len(rows)).T, to)
 
 

@@ -28,6 +28,11 @@ class Interval:
     high: float
     count: int
 
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """The estimate, and the lower and the upper end."""
+        return self.value, self.low, self.high
+
 
 NO_INTERVAL = Interval(math.nan, math.nan, math.nan, 0)
 
@@ -45,11 +50,7 @@ def bootstrap(values: Sequence[float] | Floats, statistic: Callable[..., Any] = 
 
     The interval of a mean of more than 10,000 values has the quantiles of the bootstrap distribution by the expansion
     of Cornish and Fisher (Hall, *The Bootstrap and Edgeworth Expansion*, 1992, section 2.5), which is closer to them
-    than a few hundred resamples are.
-
-    Args:
-        values: The sample; a single value has no interval.
-        statistic: Function of an array and an axis, by default the mean.
+    than a few hundred resamples are. A single value has no interval. `statistic` takes an array and an axis.
     """
     sample = np.asarray(values, np.float64)
     if not len(sample):
@@ -161,15 +162,10 @@ def against(
 
 
 def two_stage(traces: Sequence[int] | NDArray[np.int64], resamples: int, rng: np.random.Generator) -> Floats:
-    """Resamples traces, and in each drawn trace as many windows as it has.
-
-    Args:
-        traces: (W,) trace of each window.
-        resamples: Number of resamples, R.
-        rng: Source of the draws.
+    """Resamples traces, and in each drawn trace as many windows as it has: (W,) trace of each window.
 
     Returns:
-        (R, W) how often each window is drawn.
+        (resamples, W) how often each window is drawn.
     """
     _, number, sizes = np.unique(traces, return_inverse=True, return_counts=True)
     drawn = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), resamples)

@@ -60,14 +60,10 @@ def _cell(cell: Cell, tag: str) -> str:
 
 
 def drawn(value: float, low: float, high: float, limits: tuple[float, float], mark: float | None = None) -> str:
-    """Returns an interval with its mean as SVG.
+    """Returns a mean with its interval, which is NaN if there is none, as SVG.
 
-    Args:
-        value: The mean.
-        low: Lower end, NaN if there is no interval.
-        high: Upper end.
-        limits: Ends of the axis, which the drawings of a column share.
-        mark: Position of a line across the axis, such as 0 for differences.
+    The drawings of a column share the `limits` of the axis; `mark` is the place of a line across it, such as 0 for
+    differences.
     """
     if math.isnan(value):
         return ""

@@ -227,14 +227,10 @@ _OF_CORES = ("exploitation", "loss_of_capacity", "peak_power_watts", "mean_node_
 
 
 def summary(result: FullReplay) -> dict[str, float]:
-    """The metrics of every replay.
+    """The metrics that every replay tells at once, by name; :data:`METRICS` describes them.
 
-    Returns:
-        By key: ``makespan`` (last finish minus first submission), the statistics of waiting time, turnaround time,
-        slowdown and bounded slowdown, ``utilization``, energy and its products with time, counts of jobs by outcome,
-        those of :func:`balance` where cores have no ids, of :func:`accelerators` where there are GPUs,
-        :func:`reliability` where nodes fail and :func:`gangs` where there are gangs, and ``jobs_per_second`` of wall
-        time.
+    Those of :func:`balance` are among them where cores have no ids, of :func:`accelerators` where there are GPUs, of
+    :func:`reliability` where nodes fail, and of :func:`gangs` where there are gangs.
     """
     ended, counted = ~np.isnan(result.finish_time), result.counted
     start, finish = result.starting_time[counted], result.finish_time[counted]
@@ -244,7 +240,7 @@ def summary(result: FullReplay) -> dict[str, float]:
     energy = result.energy_joules
     counts = np.bincount(result.state, minlength=len(FinalState))
     killed = counts[FinalState.COMPLETED_KILLED] + counts[FinalState.COMPLETED_WALLTIME_REACHED]
-    metrics = {
+    return {
         "makespan": makespan,
         **statistics("waiting_time", start - submission),
         **statistics("turnaround_time", turnaround),
@@ -265,16 +261,10 @@ def summary(result: FullReplay) -> dict[str, float]:
         **(gangs(result) if result.gangs else {}),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
-    return metrics
 
 
 def balance(result: FullReplay) -> dict[str, float]:
-    """Evenness of the load of nodes.
-
-    Returns:
-        ``load_imbalance`` (standard deviation over the nodes of the share of their CPU that jobs hold, averaged over
-        time), ``peak_load_imbalance`` (averaged over the times at which jobs hold most CPU).
-    """
+    """Evenness of the load of nodes: ``load_imbalance`` and ``peak_load_imbalance``."""
     from hdsim.results import series
 
     deviation = series.load_imbalance(result).within(result.period)
@@ -286,12 +276,7 @@ def balance(result: FullReplay) -> dict[str, float]:
 
 
 def accelerators(result: FullReplay, makespan: float) -> dict[str, float]:
-    """Usage of GPUs.
-
-    Returns:
-        ``gpu_hours`` (hours x GPUs that jobs held until the last finish), ``gpu_utilization`` (the share of the GPUs'
-        time in the period, until then).
-    """
+    """Usage of GPUs until the last finish: ``gpu_hours``, and ``gpu_utilization`` in the period."""
     platform, held = result.platform, result.segments
 
     def seconds(low: float, high: float) -> float:
@@ -305,13 +290,7 @@ def accelerators(result: FullReplay, makespan: float) -> dict[str, float]:
 
 
 def reliability(result: FullReplay) -> dict[str, float]:
-    """Effects of failures.
-
-    Returns:
-        ``availability`` (node-seconds up over all, in the period, until the last finish), ``failures`` of nodes,
-        ``restarts`` of jobs, ``lost_work`` (s x cores of running that failures have undone), ``goodput`` (share of the
-        s x cores that jobs held that was not lost).
-    """
+    """Effects of failures: ``availability`` in the period, ``failures``, ``restarts``, ``lost_work``, ``goodput``."""
     outages, held = result.outages, result.segments
     assert outages is not None
     nodes, end = result.platform.n_nodes, result.end_time
@@ -368,14 +347,7 @@ def full(result: FullReplay) -> dict[str, float]:
 
 
 def execution_metrics(result: FullReplay) -> dict[str, float]:
-    """Execution of jobs.
-
-    Returns:
-        The statistics of the slow-down factor (:func:`hdsim.results.details.slowdown_factor`), ``mean_nodes`` and
-        ``mean_node_spread``; where jobs have programs, also ``communication_share`` and ``barrier_waiting_share``, the
-        shares of the s x cores that jobs held in which they exchanged messages or waited for slower tasks, and
-        ``contention_loss``, the s x cores' worth of speed that contention for memory bandwidth has taken.
-    """
+    """Execution of jobs: slow-down and nodes; messages, barriers and contention where jobs have programs."""
     from hdsim.results import series
 
     jobs, cores, counted = result.jobs, result.workload.requested_cores, result.counted
@@ -448,11 +420,9 @@ FAIRNESS = ("jain_fairness", "worst_user_ratio", "gini")
 
 
 def fairness(user: NDArray[np.int64], values: Floats) -> dict[str, float]:
-    """Evenness of a cost over users: Jain's index, the worst user's share, Gini's coefficient.
+    """Evenness of a cost over users, by their means: Jain's index, the worst user's share, Gini's coefficient.
 
-    Args:
-        user: (J,) user of each job.
-        values: (J,) cost of each job, such as its bounded slowdown; users are compared by their means.
+    Both arrays are (J,); the cost of a job is for example its bounded slowdown.
     """
     if not len(values):
         return dict(zip(FAIRNESS, (1.0, 1.0, 0.0), strict=True))

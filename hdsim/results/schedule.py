@@ -28,21 +28,8 @@ if TYPE_CHECKING:
 class Schedule:
     """The starts, ends, states and cores of all jobs.
 
-    Attributes:
-        platform: The platform.
-        workload: The jobs.
-        starting_time: (J,) s since the first submission, NaN for a job that never started.
-        finish_time: (J,) s, NaN for a job that never ended.
-        state: (J,) :class:`hdsim.cluster.state.FinalState`.
-        end_time: End of the period accounted for in seconds: the last finish, or the moment of the interruption.
-        latest: The last allocation segment of every job that has started, in order of the starts.
-        earlier: The segments that a resize, a change of speed or a failure has ended.
-        failed_permanently: (G,) jobs that have failed because nodes failed under them too often.
-        failed_starts: Starts that the backend has refused, in order.
-        outages: When nodes were down, None where they do not fail.
-        time_breakdown: Time of jobs by activity, None where none has a program.
-        gangs: Executed supersteps of each gang that has started.
-        interrupted: The replay was stopped before its end.
+    Attributes of :class:`hdsim.results.replay.FullReplay` are documented there. `end_time` is the last finish, or the
+    moment of the interruption if the replay was `interrupted`.
     """
 
     platform: Platform

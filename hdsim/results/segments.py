@@ -202,10 +202,7 @@ class Segments:
         return self.sizes if self.amounts is None else self.cpu_cores + self.gpus
 
     def allocations(self, jobs: int) -> list[ProcSet]:
-        """(J,) cores and GPUs that each job has held since its last start, empty for a job that has not started.
-
-        Args:
-            jobs: Number of jobs, J.
+        """(jobs,) cores and GPUs that each job has held since its last start, empty for a job that has not started.
 
         Raises:
             ConfigError: Cores have no ids.

@@ -72,10 +72,7 @@ class StepFunction:
         """Fewer steps that look the same at a width of `points` / 4 pixels.
 
         Of each stretch of that width the first, the lowest, the highest and the last step are kept (M4, Jugel et al.,
-        VLDB 2014), so that no peak is lost.
-
-        Args:
-            points: Most steps to keep, at least 4.
+        VLDB 2014), so that no peak is lost. `points` is at least 4.
         """
         if len(self.times) <= points:
             return self
@@ -296,12 +293,9 @@ def _held_on_nodes(held: Segments, *, gpus: bool) -> tuple[NDArray[np.int64], ND
 
 
 def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Share of busy cores, GPUs included, by groups of neighbouring nodes and stretches of time; of CPU without ids.
+    """Share of busy cores, GPUs included, by at most `rows` groups of neighbouring nodes and `bins` stretches of time.
 
-    Args:
-        result: A replay.
-        bins: Stretches of time, at least 1.
-        rows: Most groups of nodes.
+    It is the share of the CPU where cores have no ids.
 
     Returns:
         First node of each group (G,), bounds of the stretches (bins + 1,) in seconds, and the (G, bins) shares, 0..1.
@@ -321,12 +315,7 @@ def occupancy(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], 
 
 
 def oversubscription(result: Replay, bins: int, rows: int) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Share of time with oversubscribed memory bandwidth, by groups of processors and stretches of time.
-
-    Args:
-        result: A replay.
-        bins: Stretches of time, at least 1.
-        rows: Most groups of processors.
+    """Share of time with oversubscribed memory bandwidth, by groups of processors and stretches as in `occupancy`.
 
     Returns:
         First processor of each group (G,), bounds of the stretches in seconds (bins + 1,), and (G, bins) shares, 0..1.

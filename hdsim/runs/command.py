@@ -20,6 +20,9 @@ from hdsim.util.files import shown
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
+
 
 def check_replay(config: Mapping[str, Any]) -> None:
     """Finds platform, workload and agent of a configuration without reading the files of the first two.
@@ -47,7 +50,7 @@ class Command:
     Attributes:
         name: Its words after ``hdsim``, kept in the manifest for `hdsim rerun`.
         build: Reads and constructs everything that the configuration names; the result has a `platform` and a
-            `workload`, None where there is none. Mistakes are found here, before anything is written.
+            `workload` where there are some. Mistakes are found here, before anything is written.
         run: Does the work in a run directory; returns the result to keep there, by default a
             :class:`hdsim.results.result.Result`, and further facts for the manifest.
         resumes: A finished run in the directory is reused.
@@ -106,7 +109,7 @@ def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory:
     from hdsim.simulation.replay import Interrupted
 
     run, begin = RunDirectory(directory, command.write), perf_counter()
-    run.start(config, inputs.platform, inputs.workload, kind=command.name)
+    run.start(config, *platform_and_workload(inputs), kind=command.name)
     try:
         result, facts = command.run(config, inputs, directory)
         run.finish(result, **facts)
@@ -125,6 +128,11 @@ def execute(command: Command, config: Mapping[str, Any], inputs: Any, directory:
         run.fail(failure)
         return RunOutcome(directory, {}, Failure.of(failure), failure, perf_counter() - begin)
     return RunOutcome(directory, run.metrics(), seconds=perf_counter() - begin)
+
+
+def platform_and_workload(inputs: Any) -> tuple[Platform | None, Workload | None]:
+    """Returns the platform and the workload of what a command has built, None where there is none."""
+    return getattr(inputs, "platform", None), getattr(inputs, "workload", None)
 
 
 def _failure(fault: BaseException) -> PluginError:

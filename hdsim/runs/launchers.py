@@ -181,11 +181,7 @@ def _ray(settings: dict[str, Any], tasks: Sequence[_Task]) -> _Ended:
 
 
 def _attempt_there(directory: Path, *task: Any) -> RunOutcome:
-    """Executes a run in the directory of the command, to which paths of the configuration are relative.
-
-    Raises:
-        BackendError: The node has no such directory.
-    """
+    """Executes a run in the directory of the command, to which paths of the configuration are relative."""
     try:
         os.chdir(directory)
     except OSError as error:

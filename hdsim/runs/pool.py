@@ -9,7 +9,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -118,8 +118,14 @@ class Pool:
 def start_server(jobs: int) -> None:
     """Starts the server of workers, which share the cores; it imports their modules, and forks itself for each."""
     forkserver.set_forkserver_preload(list(_PRELOADED))
-    with _limited_threads(max(1, (os.cpu_count() or 1) // jobs)):
+    # Numerical libraries get their part of the cores, but for limits that the user has set.
+    limits = dict.fromkeys(set(_THREADS) - set(os.environ), str(max(1, (os.cpu_count() or 1) // jobs)))
+    os.environ.update(limits)
+    try:
         forkserver.ensure_running()
+    finally:
+        for name in limits:
+            del os.environ[name]
 
 
 class _Worker:
@@ -130,10 +136,6 @@ class _Worker:
         self._process = context.Process(target=_serve, args=(theirs,), name="hdsim-worker")
         self._process.start()
         theirs.close()
-
-    @property
-    def is_alive(self) -> bool:
-        return bool(self._process.is_alive())
 
     def attempt(self, *task: Any) -> RunOutcome:
         """Executes a run.
@@ -160,28 +162,14 @@ class _Worker:
         status = self._process.exitcode
         if status == -signal.SIGKILL:
             return "the worker process was killed by SIGKILL, by a user or for lack of memory"
-        return (
-            f"the worker process was killed by {signal.Signals(-status).name}"
-            if status < 0
-            else (f"the worker process ended with status {status}")
-        )
+        if status < 0:
+            return f"the worker process was killed by {signal.Signals(-status).name}"
+        return f"the worker process ended with status {status}"
 
     def close(self) -> None:
         """Ends the process, which is idle."""
         self._channel.close()
         self._process.join()
-
-
-@contextlib.contextmanager
-def _limited_threads(number: int) -> Iterator[None]:
-    """Limits the threads of processes that are started in the context, but for limits that the user has set."""
-    limits = {name: str(number) for name in _THREADS if name not in os.environ}
-    os.environ.update(limits)
-    try:
-        yield
-    finally:
-        for name in limits:
-            del os.environ[name]
 
 
 def _serve(channel: Connection) -> None:

@@ -74,11 +74,7 @@ def _in_numbers(path: Path) -> list[tuple[bool, int, str]]:
 
 
 def _row(path: Path, directory: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, float | None]]:
-    """Outcome, inputs and metrics of a run.
-
-    Raises:
-        ConfigError: The manifest or the metrics are damaged.
-    """
+    """Outcome, inputs and metrics of a run."""
     manifest = read_manifest(path)
     failure = manifest.get("failure") or {}
     has_ended = manifest["status"] in ("finished", "failed", "interrupted")

@@ -94,11 +94,7 @@ def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figure
 
 
 def _check_directory(study: Study, directory: Path) -> None:
-    """Checks that runs in the directory are of the same commands, and keeps these for the next time.
-
-    Raises:
-        ConfigError: They are of others.
-    """
+    """Checks that runs in the directory are of the same commands, and keeps these for the next time."""
     path, commands = directory / "commands.json", dict(study.commands)
     if path.exists() and (before := read_json(path)) != commands:
         changed = [name for name in {**before, **commands} if before.get(name) != commands.get(name)]

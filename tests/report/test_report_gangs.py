@@ -14,7 +14,7 @@ from conftest import Warm
 from test_report import Visit, visit  # noqa: F401 - a fixture
 
 from hdsim.errors import ConfigError
-from hdsim.report import gang_jobs, gangs
+from hdsim.report import gangs
 from hdsim.report.charts import Blocks, Heat, Lines
 from hdsim.report.gang_page import render, render_sweep, text
 from hdsim.report.html import render as render_replay
@@ -282,7 +282,7 @@ def test_gangs_of_a_replay(tmp_path: Path, hdsim: Warm, visit: Callable[..., Vis
     keys = ["gangs=3", "interarrival=50", "supersteps=6", "controller=static_window", "hydra.run.dir=run"]
     assert hdsim("bsp", "share", *keys).returncode == 0
     run = read(tmp_path / "run")
-    panel = gang_jobs.gangs(run)
+    panel = gangs.of_replay(run)
     assert panel is not None and panel.note.startswith("3 gangs, ") and "18 supersteps" in panel.note
     bars, lines = (view.chart for view in panel.views)
     assert isinstance(bars, Blocks) and isinstance(lines, Lines)
@@ -303,4 +303,4 @@ def test_gangs_of_a_replay(tmp_path: Path, hdsim: Warm, visit: Callable[..., Vis
     assert page.complaints == [] and "gangs" in page.pictures()
     (tmp_path / "run/gangs.csv").write_text("job_id,superstep\n")
     with pytest.raises(ConfigError, match="expected supersteps with begin"):
-        gang_jobs.gangs(run)
+        gangs.of_replay(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from hdsim.report.ranking import (
     standings,
 )
 from hdsim.report.relative import relative
+from hdsim.report.statistics import Interval
 
 # AUC of C4.5 without and with tuned m, cf, and both on 14 data sets: table 6 of Demšar (2006), where "voting" has equal
 # digits and different ranks.
@@ -45,6 +47,17 @@ AUC = np.array(
         [0.957, 0.978, 0.946, 0.970],
     ]
 )
+
+
+def of_fresh_draws(blocks: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Interval:
+    """The probability of improvement where every run is another draw."""
+    draws = [
+        tuple([(f"{block} {side} {run}", "") for run in range(len(runs))] for side, runs in enumerate(sides))
+        for block, sides in enumerate(blocks)
+    ]
+    return probability_of_improvement(blocks, draws)
+
+
 VALUES = st.integers(3, 6).flatmap(
     lambda count: st.lists(st.lists(st.integers(0, 4), min_size=count, max_size=count), min_size=5, max_size=12)
 )
@@ -118,10 +131,10 @@ def test_probability_of_improvement_counts_pairs(blocks: list[tuple[list[int], l
     expected = np.mean(
         [np.mean([(our > base) + (our == base) / 2 for our in ours for base in bases]) for ours, bases in blocks]
     )
-    found = probability_of_improvement(blocks)
+    found = of_fresh_draws(blocks)
     assert found.value == pytest.approx(expected)
     assert -1e-9 <= found.low <= found.high <= 1 + 1e-9
-    back = probability_of_improvement([(bases, ours) for ours, bases in blocks])
+    back = of_fresh_draws([(bases, ours) for ours, bases in blocks])
     assert back.value == pytest.approx(1 - found.value)
 
 
@@ -132,7 +145,7 @@ def test_interval_of_the_probability_of_improvement_is_that_of_resampled_runs() 
         np.mean([np.mean(rng.choice(ours, 8)[:, None] > rng.choice(base, 6)[None]) for ours, base in blocks])
         for _ in range(1500)
     ]
-    found = probability_of_improvement(blocks)
+    found = of_fresh_draws(blocks)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, (0.025, 0.975))), abs=0.03)
 
 
@@ -144,7 +157,7 @@ def test_one_trace_at_several_loads_is_one_draw() -> None:
     once = probability_of_improvement([(ours, base)], [(traces, traces)])
     copies = probability_of_improvement([(ours, base)] * 4, [(traces, traces)] * 4)
     assert (copies.value, copies.low, copies.high) == pytest.approx((once.value, once.low, once.high))
-    alone = probability_of_improvement([(ours, base)] * 4)
+    alone = of_fresh_draws([(ours, base)] * 4)
     assert alone.high - alone.low < 0.7 * (copies.high - copies.low)
     # Windows of one trace are no traces.
     blocks = [([float(value)], [0.0]) for value in rng.normal(0.5, 1, 12)]

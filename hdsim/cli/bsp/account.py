@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.bsp.gang import build
+from hdsim.cli.parameters import PATH
 from hdsim.config.keys import GANG_RULES
 from hdsim.errors import ConfigError
 from hdsim.util.files import shown, writable
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
 @click.option(
     "--orders",
     type=click.IntRange(2),
@@ -99,11 +100,7 @@ def _account(directory: Path, orders: int) -> list[Item]:
 
 
 def _finished(directory: Path) -> tuple[Mapping[str, Any], float]:
-    """Configuration and total of a finished run.
-
-    Raises:
-        ConfigError: There is none, or it is no run of a gang.
-    """
+    """Configuration and total of a finished run."""
     from hdsim.results.run_directory.manifest import read_manifest, told_status
     from hdsim.results.run_directory.reader import read_metrics
 

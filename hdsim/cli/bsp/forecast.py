@@ -29,12 +29,10 @@ class _ForecastRun:
 
     rolling: Rolling
     models: Mapping[str, Forecaster]
-    platform: None = None
-    workload: None = None
 
 
-@configured
-def forecast(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+@configured("bsp_forecast")
+def forecast(overrides: tuple[str, ...], **options: Any) -> None:
     """Forecasts series of workloads from a rolling origin, and writes the files that `hdsim bsp run` reads.
 
     \b
@@ -45,7 +43,7 @@ def forecast(overrides: tuple[str, ...], config_name: str | None, **options: Any
     A forecaster goes by its name, by forecaster.path=FILE.py or by forecaster._target_=package.Class. It knows the
     values before each row only. All keys are in docs/bsp.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(COMMAND, _report, overrides, config_name=config_name or "bsp_forecast", **options)
+    launch(COMMAND, _report, overrides, **options)
 
 
 def _check(config: Mapping[str, Any]) -> dict[str, Forecaster]:

@@ -42,8 +42,6 @@ class GangCommand:
     workloads: Workloads
     controller: Controller
     launcher: Launcher | None  # of a real run
-    platform: None = None
-    workload: None = None
 
 
 def build(config: Mapping[str, Any]) -> GangCommand:

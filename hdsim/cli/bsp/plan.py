@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _OFFLINE = ("controller=one_time", "planner=exact", "forecasts=actual")
 
 
-@configured
-def plan(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+@configured("bsp")
+def plan(overrides: tuple[str, ...], **options: Any) -> None:
     """Plans all supersteps of a gang with perfect knowledge, and bounds the total of every plan from below.
 
     \b
@@ -32,7 +32,7 @@ def plan(overrides: tuple[str, ...], config_name: str | None, **options: Any) ->
     """  # noqa: D301 - click reads the backspace character
     given = {text.partition("=")[0] for text in overrides}
     overrides = (*(text for text in _OFFLINE if text.partition("=")[0] not in given), *overrides)
-    launch(COMMAND, report, overrides, config_name=config_name or "bsp", **options)
+    launch(COMMAND, report, overrides, **options)
 
 
 def _bounded(config: Mapping[str, Any], gang: GangCommand, directory: Path) -> tuple[GangRun, dict[str, Any]]:

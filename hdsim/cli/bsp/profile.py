@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +17,8 @@ if TYPE_CHECKING:
     from hdsim.gangs.measurement import Measurement, Point
 
 
-@dataclass(frozen=True)
-class _ProfileRun:
-    """The parts of a run. The machine itself is no platform of a simulation."""
-
-    measurement: Measurement
-    platform: None = None
-    workload: None = None
-
-    def begun(self, directory: Path) -> Mapping[Point, float]:
-        return self.measurement.measured(directory)
-
-
-@configured
-def profile(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+@configured("bsp_profile")
+def profile(overrides: tuple[str, ...], **options: Any) -> None:
     """Measures the durations of real stress-ng tasks on a grid of workload sizes and CPU shares.
 
     \b
@@ -43,10 +30,10 @@ def profile(overrides: tuple[str, ...], config_name: str | None, **options: Any)
     The command continues where it stopped if hydra.run.dir names its directory: measured points are kept. It needs
     stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_gangs.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(COMMAND, _report, overrides, config_name=config_name or "bsp_profile", **options)
+    launch(COMMAND, _report, overrides, **options)
 
 
-def _build(config: Mapping[str, Any]) -> _ProfileRun:
+def _build(config: Mapping[str, Any]) -> Measurement:
     from hdsim.gangs.limits import cpu_limits
     from hdsim.gangs.measurement import Measurement
     from hdsim.gangs.stressors import Stressors
@@ -62,15 +49,20 @@ def _build(config: Mapping[str, Any]) -> _ProfileRun:
         timeout=config["timeout"],
     )
     measurement.check()
-    return _ProfileRun(measurement)
+    return measurement
+
+
+def _begun(measurement: Measurement, directory: Path) -> Mapping[Point, float]:
+    """Points that an earlier run has measured."""
+    return measurement.measured(directory)
 
 
 def _measure(
-    config: Mapping[str, Any], job: _ProfileRun, directory: Path
+    config: Mapping[str, Any], measurement: Measurement, directory: Path
 ) -> tuple[tuple[Measurement, dict[Point, float]], dict[str, Any]]:
     from tqdm import tqdm
 
-    measurement, durations = job.measurement, dict(job.begun(directory))
+    durations = dict(_begun(measurement, directory))
     total, done = (sum(map(measurement.expected, points)) for points in (measurement.points, durations))
     layout = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"
     try:
@@ -91,12 +83,12 @@ def _write(directory: Path, result: tuple[Measurement, dict[Point, float]]) -> d
     return {}
 
 
-def _report(job: _ProfileRun, outcome: RunOutcome) -> None:
+def _report(measurement: Measurement, outcome: RunOutcome) -> None:
     """Prints the metrics and the files."""
     click.echo(f"measured points         {outcome.metrics['points']:g}")
     if "variation" in outcome.metrics:
         click.echo(f"variation of the tries  {outcome.metrics['variation']:.1%}")
-    click.echo(f"CPU limits              {job.measurement.limits.method}")
+    click.echo(f"CPU limits              {measurement.limits.method}")
     click.echo(f"profile                 {shown(outcome.directory / 'profile.csv')}")
 
 
@@ -108,5 +100,5 @@ COMMAND = Command(
     check=_build,
     write=_write,
     metrics=("points", "variation"),
-    begun=_ProfileRun.begun,
+    begun=_begun,
 )

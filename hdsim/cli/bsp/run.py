@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hdsim.gangs.simulation import GangRun
 
 
-@configured
-def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+@configured("bsp")
+def run(overrides: tuple[str, ...], **options: Any) -> None:
     """Runs the supersteps of a gang with a controller of its CPU shares and writes a run directory.
 
     \b
@@ -38,10 +38,9 @@ def run(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> 
     """  # noqa: D301 - click reads the backspace character
     given, resume = split_flag(overrides)
     command = dataclasses.replace(COMMAND, run=partial(_run, resume=resume), resumes=resume)
-    name = config_name or "bsp"
     if resume:
-        given = resumed("run", given, name, options)
-    launch(command, report, given, config_name=name, **options)
+        given = resumed("run", given, options)
+    launch(command, report, given, **options)
 
 
 def _run(

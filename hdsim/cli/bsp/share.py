@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from hdsim.results.result import Result
 
 
-@configured
-def share(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+@configured("bsp_share")
+def share(overrides: tuple[str, ...], **options: Any) -> None:
     """Simulates gangs that share the machines of a platform with each other and with the jobs of a workload.
 
     \b
@@ -30,15 +30,11 @@ def share(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     The keys of a gang are those of `hdsim bsp run`, those of platform, workload and agent are those of `hdsim run`; all
     are in docs/bsp.md.
     """  # noqa: D301 - click reads the backspace character
-    launch(COMMAND, report_replay, overrides, config_name=config_name or "bsp_share", **options)
+    launch(COMMAND, report_replay, overrides, **options)
 
 
 def _build(config: Mapping[str, Any]) -> Inputs:
-    """Reads and constructs everything that a configuration names.
-
-    Raises:
-        HdsimError: A file or a setting cannot be used.
-    """
+    """Reads and constructs everything that a configuration names."""
     import numpy as np
 
     from hdsim.backends.base import make_backend

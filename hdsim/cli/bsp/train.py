@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from hdsim.learning.training.gangs import GangTask
 
 
-@configured
+@configured("bsp_train")
 @QUIET
-def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -> None:
+def train(overrides: tuple[str, ...], **options: Any) -> None:
     """Trains an agent to control the CPU shares of a gang, runs the gang with it and writes a run directory.
 
     \b
@@ -33,7 +33,7 @@ def train(overrides: tuple[str, ...], config_name: str | None, **options: Any) -
     `hdsim bsp run controller=learned controller.checkpoint=RUN/checkpoints/best.safetensors` runs a gang with the
     trained agent. All keys are in docs/bsp_gangs.md.
     """  # noqa: D301 - click reads the backspace character
-    launch_training(COMMAND, _report, overrides, config_name or "bsp_train", options)
+    launch_training(COMMAND, _report, overrides, **options)
 
 
 def _build(config: Mapping[str, Any]) -> GangTask:

@@ -19,7 +19,10 @@ SUBCOMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, package="hdsim.cli.kwok", subcommands=SUBCOMMANDS)
+MODULES = dict.fromkeys(("build", "up", "down", "status"), "clusters")
+
+
+@click.group(cls=LazyGroup, package="hdsim.cli.kwok", subcommands=SUBCOMMANDS, modules=MODULES)
 def kwok() -> None:
     """Run a Kubernetes cluster of fake nodes, load it, watch it and record its scheduler.
 

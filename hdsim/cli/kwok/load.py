@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from hdsim.cli.kwok.options import kubeconfig, namespace, real
+from hdsim.cli.parameters import Parsed, list_of
 
 if TYPE_CHECKING:
     from hdsim.kubernetes.connection import Connection
@@ -37,32 +38,22 @@ _OF_DEPLOYMENTS = (
 )
 
 
-class _Quantities(click.ParamType):
-    """Quantities of Kubernetes separated by commas."""
+def _quantity(text: str) -> float:
+    from hdsim.kubernetes.objects import quantity
 
-    name = "quantities"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
-        from hdsim.kubernetes.objects import quantity
-
-        try:
-            return [quantity(word) for word in value.split(",")]
-        except ValueError:
-            self.fail(f"expected quantities such as 500m or 2Gi, separated by commas, got '{value}'", param, ctx)
+    return quantity(text)
 
 
-class _Range(click.ParamType):
+def _range(text: str) -> tuple[int, int]:
     """Two integers with a dash between them, or one."""
-
-    name = "range"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        low, _, high = value.partition("-")
-        if not (low.isdecimal() and (high or low).isdecimal() and 0 < int(low) <= int(high or low)):
-            self.fail(f"expected a number of pods or a range such as 5-15, got '{value}'", param, ctx)
-        return int(low), int(high or low)
+    low, _, high = text.partition("-")
+    if not (low.isdecimal() and (high or low).isdecimal() and 0 < int(low) <= int(high or low)):
+        raise ValueError(text)
+    return int(low), int(high or low)
 
 
+_QUANTITIES = list_of("quantities", _quantity, "quantities such as 500m or 2Gi, separated by commas")
+_RANGE = Parsed("range", _range, "a number of pods or a range such as 5-15")
 _share = click.FloatRange(0, 1, min_open=True)
 _above_zero = click.FloatRange(0, min_open=True)
 
@@ -76,10 +67,10 @@ _above_zero = click.FloatRange(0, min_open=True)
 @click.option("--memory-load", type=_share, default=0.2, show_default=True, help="Target share of their memory.")
 @click.option("--pod-load", type=_share, default=0.2, show_default=True, help="Target share of their pods.")
 @click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Fill the cluster so many times.")
-@click.option("--replicas", type=_Range(), default="5-15", show_default=True, help="Pods of a deployment.")
-@click.option("--cpu", type=_Quantities(), default="1", show_default=True, help="CPU of a pod: one of these.")
-@click.option("--memory", type=_Quantities(), default="2Gi", show_default=True, help="Memory of a pod: one of these.")
-@click.option("--gpus", type=_Quantities(), default="0", show_default=True, help="GPUs of a pod: one of these.")
+@click.option("--replicas", type=_RANGE, default="5-15", show_default=True, help="Pods of a deployment.")
+@click.option("--cpu", type=_QUANTITIES, default="1", show_default=True, help="CPU of a pod: one of these.")
+@click.option("--memory", type=_QUANTITIES, default="2Gi", show_default=True, help="Memory of a pod: one of these.")
+@click.option("--gpus", type=_QUANTITIES, default="0", show_default=True, help="GPUs of a pod: one of these.")
 @click.option("--duration", type=_above_zero, help="Run time of a pod in s.  [default: until the epoch ends]")
 @click.option("--rate", type=_above_zero, default=float("inf"), help="Pods per second.  [default: as fast as possible]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all draws.")
@@ -185,11 +176,7 @@ def _trace(
 
 
 def _nodes(connection: Connection) -> list[NodeView]:
-    """The nodes that take pods without tolerations.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """The nodes that take pods without tolerations."""
     from hdsim.errors import ConfigError
     from hdsim.kubernetes.objects import NodeView
 

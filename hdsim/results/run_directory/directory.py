@@ -118,17 +118,12 @@ class RunDirectory:
         platform: Platform | None = None,
         workload: Workload | None = None,
         *,
-        seed: int | None = None,
         kind: str | None = None,
     ) -> None:
         """Makes the directory and the manifest of a run that has just begun.
 
-        Args:
-            config: The whole configuration.
-            platform: None when the run fails before it is read.
-            workload: None when the run fails before it is read.
-            seed: Seed of the replay; by default the configuration's.
-            kind: Subcommand of ``hdsim`` that runs such configurations, such as ``"bsp share"``; None if there is none.
+        Platform and workload are None when the run fails before they are read. `kind` is the subcommand of ``hdsim``
+        that runs such configurations, such as ``"bsp share"``.
 
         Raises:
             ConfigError: The directory cannot be made, has files in the place of results, or another process uses it.
@@ -143,7 +138,7 @@ class RunDirectory:
             "status": "running",
             "process": self._lock.owner,
             "start": self._begin.isoformat(timespec="milliseconds"),
-            "seeds": {"seed": config.get("seed") if seed is None else seed},
+            "seeds": {"seed": config.get("seed")},
             "config": plain(config),
             "inputs": list(inputs(config, platform, workload)),
             "platform": platform and _entry(platform),
@@ -208,12 +203,7 @@ class RunDirectory:
             return ""
         if manifest["status"] != "finished":
             return told_status(manifest)
-        if manifest["config"] != plain(config):
-            return "finished with another configuration"
-        changed = changed_inputs(manifest.get("inputs") or [], config)
-        if changed:
-            return f"finished with another content of {', '.join(map(str, changed))}"
-        if other := other_software(manifest):
+        if other := difference(manifest, config):
             return f"finished with {other}"
         damage = damaged(self.path, manifest)
         return f"finished, but {', '.join(damage)} {'is' if len(damage) == 1 else 'are'} damaged" if damage else None
@@ -258,6 +248,15 @@ class RunDirectory:
         # At the end more modules have been imported than at the start.
         inputs = [*self._manifest["inputs"], *imported_files()]
         write_json(self.path / MANIFEST, self._manifest | {"inputs": inputs, "versions": versions()})
+
+
+def difference(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+    """Words for the first difference between a run and one of a configuration now: settings, inputs or software."""
+    if manifest["config"] != plain(config):
+        return "another configuration"
+    if changed := changed_inputs(manifest.get("inputs") or [], config):
+        return f"another content of {', '.join(map(str, changed))}"
+    return other_software(manifest)
 
 
 def _entry(platform: Platform) -> dict[str, Any]:

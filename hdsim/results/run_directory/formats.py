@@ -97,11 +97,7 @@ _LARGEST_IN_JSON = 1e100
 def schedule_csv(submitted: int, finished: int, success: int, **values: float | int) -> str:
     """Returns the text of schedule.csv, the run in one row; a value that is absent or NaN is empty.
 
-    Args:
-        submitted: Number of jobs submitted.
-        finished: Number of jobs that have run, killed ones included.
-        success: Number of jobs that completed successfully.
-        values: The other columns.
+    The first arguments are numbers of jobs, killed ones among those finished; `values` are the other columns.
     """
     counts: dict[str, float] = {"nb_jobs": submitted, "nb_jobs_finished": finished, "nb_jobs_success": success}
     counts |= {"nb_jobs_killed": finished - success, "success_rate": success / submitted if submitted else 0.0}
@@ -115,14 +111,18 @@ def _cell(value: float | str | None) -> str:
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
+def _require(path: Path) -> None:
+    if not path.is_file():
+        raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
+
+
 def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
     """Returns the header and the rows of a CSV file.
 
     Raises:
         ConfigError: The file is missing or no table.
     """
-    if not path.is_file():
-        raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
+    _require(path)
     return inputs.read_csv(path, ConfigError, "file")
 
 
@@ -134,8 +134,7 @@ def read_columns(path: Path, readers: Callable[[list[str]], Mapping[str, Reader]
     Raises:
         ConfigError: The file is missing or no table, or what `readers` and a reader raise.
     """
-    if not path.is_file():
-        raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
+    _require(path)
     blocks = inputs.csv_blocks(path, ConfigError, "file")
     (header,) = next(blocks)
     wanted = {name: (header.index(name), reader) for name, reader in readers(header).items()}
@@ -186,8 +185,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file is missing or holds no JSON object.
     """
-    if not path.is_file():
-        raise ConfigError(f"expected a run directory with {path.name}, which is missing", where=str(path.parent))
+    _require(path)
     content = inputs.parse_json(inputs.read_bytes(path, ConfigError, "file")[0], path, ConfigError)
     if not isinstance(content, dict):
         raise ConfigError("expected a JSON object", where=str(path))

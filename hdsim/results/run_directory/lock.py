@@ -105,11 +105,7 @@ def owner(directory: Path) -> dict[str, Any] | None:
 
 
 def _open(path: Path, flags: int) -> int:
-    """Opens the file of a lock.
-
-    Raises:
-        ConfigError: It is a link, a pipe or another file that no lock has made.
-    """
+    """Opens the file of a lock."""
     try:
         file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     except OSError as error:

@@ -60,21 +60,15 @@ class Run:
     """A run read back from its directory, with what :mod:`hdsim.results.series` and reports need.
 
     It has only the jobs that have a row in ``jobs.csv`` (those that ended or were rejected), and times of 6 decimals;
-    job indices count these rows. Attributes that a :class:`hdsim.results.result.Result` also has mean the same.
+    job indices count these rows. Attributes of :class:`hdsim.results.replay.Replay` are documented there.
 
     Attributes:
         path: The directory.
         manifest: Content of manifest.json.
-        metrics: Metrics by name, NaN where there is none.
-        platform: The platform.
         jobs: Columns of jobs.csv by name: float64, int64 or str objects, NaN for a time that does not exist; the GPUs
             of a job that never started are not known, and 0.
-        oversubscribed: Spans in which a processor's bandwidth was oversubscribed: processors, begins, ends.
-        segments: Allocation segments of these jobs.
-        outages: When nodes were down, None where they do not fail.
         pods: Times of pods in seconds since the run began, NaN if there is none: ``created``, ``bound``, ``running``
             and ``finished``; empty for a run without pods.
-        contention: (E, 3) changes of lost speed and of tasks that send messages, without what no report can show.
     """
 
     path: Path

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError
-from hdsim.results.run_directory.manifest import other_software, read_manifest
+from hdsim.results.run_directory.directory import difference
+from hdsim.results.run_directory.manifest import read_manifest
 from hdsim.runs.command import Command, RunOutcome
 from hdsim.runs.plan import PlannedRun
 
@@ -66,11 +67,7 @@ def _train(
 
 def _can_resume(run: PlannedRun) -> bool:
     """Whether a killed process has left this very training, rather than one of other inputs or another version."""
-    from hdsim.results.run_directory.inputs import changed_inputs
-
     try:
-        manifest = read_manifest(run.directory)
+        return difference(read_manifest(run.directory), run.config) is None
     except ConfigError:
         return False
-    changed = changed_inputs(manifest.get("inputs") or [], run.config)
-    return manifest["config"] == run.config and not changed and other_software(manifest) is None

@@ -18,7 +18,6 @@ from hdsim.runs import replays, trainings
 from hdsim.runs.plan import PlannedRun, plan
 from hdsim.runs.tuning.goal import Goal
 from hdsim.runs.tuning.space import SearchSpace
-from hdsim.runs.tuning.study import TuningSettings
 from hdsim.util.rules import NULL, TEXT, Rule, integers_from, require
 from hdsim.util.version import __version__
 
@@ -41,6 +40,9 @@ class Search:
     Attributes:
         goal: Its measure of trials.
         space: The settings that are searched for.
+        trials: Number of trials, those of earlier processes included.
+        seed: Seed of the sampler.
+        pruner: ``median`` or ``none``.
         composer: Composes the runs.
         replications: The runs of a trial, here that of the first values of the space.
         identity: Facts that are equal in all processes that work on the search.
@@ -49,19 +51,16 @@ class Search:
     directory: Path
     goal: Goal
     space: SearchSpace
-    settings: TuningSettings
+    trials: int
+    seed: int
+    pruner: str
     composer: Composer
     replications: Sequence[PlannedRun]
     identity: Mapping[str, Any]
 
     @classmethod
     def of(cls, overrides: Sequence[str], config_dir: str | None) -> Search:
-        """Reads a command line.
-
-        Args:
-            overrides: Overrides of the runs and of the keys ``tune``; a setting that is searched for is
-                ``tune.space.KEY=choice(...)``.
-            config_dir: A further folder of options.
+        """Reads overrides of the runs and of the keys ``tune``; ``tune.space.KEY=choice(...)`` is searched for.
 
         Raises:
             HdsimError: A key, a value or a file is wrong, also with the first values of the space.
@@ -115,10 +114,10 @@ class Search:
             "inputs": sorted({f"{kind} {file_digest(path)}" for kind, path in input_files(runs[0].config)}),
             "hdsim": __version__,
         }
-        settings = TuningSettings(int(values["trials"]), int(values["seed"]), values["pruner"])
+        settings = int(values["trials"]), int(values["seed"]), values["pruner"]
         goal = Goal((trainings if trains else replays).COMMAND, metric, trains)
         directory = Path(composed.hydra.run.dir).absolute()
-        return cls(directory, goal, space, settings, composer, runs, identity)
+        return cls(directory, goal, space, *settings, composer, runs, identity)
 
     def plan(self, overrides: Sequence[str], folder: Path) -> Sequence[PlannedRun]:
         """The runs of a trial.

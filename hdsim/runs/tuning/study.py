@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,8 @@ from hdsim.results.run_directory.failure import Failure
 from hdsim.runs.command import Command, RunOutcome, attempt
 from hdsim.runs.plan import PlannedRun
 from hdsim.runs.pool import Pool
-from hdsim.runs.tuning.goal import Goal, Pruned
-from hdsim.runs.tuning.space import SearchSpace
+from hdsim.runs.tuning.goal import Pruned
+from hdsim.runs.tuning.setup import Search
 from hdsim.util.text import shown
 
 DATABASE = "study.db"
@@ -36,60 +36,39 @@ Submit = Callable[[Command, PlannedRun], "Future[RunOutcome]"]
 Evaluation = Generator[tuple[Command, PlannedRun], RunOutcome, float | None]
 
 
-@dataclass(frozen=True)
-class TuningSettings:
-    """Settings of a search: trials, those of earlier processes included; seed of the sampler; `median` or `none`."""
-
-    trials: int
-    seed: int
-    pruner: str
-
-
 class TuningStudy:
-    """A search in a directory.
+    """The trials of a search in its directory.
 
     Values of a trial follow from the seed and the trials before: with one worker the trials are those of a search that
     was never interrupted. The trial of a killed process is evaluated again, a training from its latest checkpoint on.
 
-    The runs of trial 7 lie in ``trials/0007``. The plan makes the runs of a trial from its overrides and the folder of
-    their directories; all processes that work on the search have the same identity.
+    The runs of trial 7 lie in ``trials/0007``.
 
     Raises:
         ConfigError: The directory has another search, or a damaged one.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        space: SearchSpace,
-        goal: Goal,
-        settings: TuningSettings,
-        plan: Callable[[Sequence[str], Path], Sequence[PlannedRun]],
-        identity: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, search: Search) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.directory, self.space, self.goal = directory, space, goal
-        self._settings, self._plan = settings, plan
-        self._pruner = (
-            optuna.pruners.MedianPruner(n_warmup_steps=1) if settings.pruner == "median" else optuna.pruners.NopPruner()
-        )
-        storage = database(directory)
+        self._search = search
+        self.directory, self.space, self.goal = search.directory, search.space, search.goal
+        pruners = optuna.pruners
+        self._pruner = pruners.MedianPruner(n_warmup_steps=1) if search.pruner == "median" else pruners.NopPruner()
+        storage, identity = database(search.directory), search.identity
         try:
             self.study = optuna.create_study(
-                study_name=_NAME,
-                storage=storage,
-                pruner=self._pruner,
-                direction=self._direction,
-                load_if_exists=True,
+                study_name=_NAME, storage=storage, pruner=self._pruner, direction=self._direction, load_if_exists=True
             )
             begun = self.study.user_attrs.get("identity")
             if begun is None and not self.study.get_trials(deepcopy=False):
-                self.study.set_user_attr("identity", dict(identity))
+                self.study.set_user_attr("identity", identity)
             elif not isinstance(begun, dict):
                 raise self._damage(f"{shown(begun)} in the place of what was searched for")
-            elif begun != dict(identity):
+            elif begun != identity:
                 different = ", ".join(key for key in identity if begun.get(key) != identity[key])
-                raise ConfigError(f"expected the search that began there, {different} differs", where=str(directory))
+                raise ConfigError(
+                    f"expected the search that began there, {different} differs", where=str(search.directory)
+                )
             self._check_trials()
         except (HdsimError, OSError, SQLAlchemyError, optuna.exceptions.StorageInternalError):
             raise
@@ -100,12 +79,7 @@ class TuningStudy:
             self.study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
     def _check_trials(self) -> None:
-        """Checks the direction of the search, and the trials that have ended.
-
-        Raises:
-            ConfigError: The direction is not that of the metric, or a trial has another number, other settings than
-                those searched for, or no finite value.
-        """
+        """Checks the direction of the search, and the trials that have ended."""
         if self.study.direction is not self._direction:
             raise self._damage(f"the direction {self.study.direction.name.lower()} for {self.goal.metric}")
         for number, trial in enumerate(self.study.get_trials(deepcopy=False)):
@@ -153,7 +127,8 @@ class TuningStudy:
         Raises:
             ConfigError: Its values make no configuration.
         """
-        return self._plan(self.space.overrides(trial.params), self.directory / "trials" / f"{trial.number:04}")
+        folder = self.directory / "trials" / f"{trial.number:04}"
+        return self._search.plan(self.space.overrides(trial.params), folder)
 
     def search(self, jobs: int, ended: Callable[[FrozenTrial], object]) -> None:
         """Evaluates trials in some processes, 1 is this one, until there are as many as the settings ask for.
@@ -185,11 +160,11 @@ class TuningStudy:
         if not any(trial.state is TrialState.WAITING for trial in trials):
             tried = [trial.params for trial in trials]
             untried = self.space.untried(tried)
-            if len(trials) >= self._settings.trials or untried == []:
+            if len(trials) >= self._search.trials or untried == []:
                 return None
             # All values are sampled before the first is stored: a process that is killed meanwhile leaves no trial
             # with some of them, and the next process samples the same ones.
-            seed = int(np.random.SeedSequence([self._settings.seed, len(trials)]).generate_state(1)[0])
+            seed = int(np.random.SeedSequence([self._search.seed, len(trials)]).generate_state(1)[0])
             copied = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), direction=self._direction)
             copied.add_trials(trials)
             params = copied.ask(distributions).params
@@ -216,11 +191,7 @@ class TuningStudy:
         return None
 
     def _evaluate(self, trial: Trial) -> Evaluation:
-        """Evaluates a trial: yields its runs and takes their outcomes; returns the mean, None if it is pruned.
-
-        Raises:
-            HdsimError: A run has failed, or has no such metric.
-        """
+        """Evaluates a trial: yields its runs and takes their outcomes; returns the mean, None if it is pruned."""
         same = [other for other in self.trials if other.params == trial.params and other.state is TrialState.COMPLETE]
         if same:  # Equal runs have equal results.
             return same[0].value

@@ -25,7 +25,6 @@ from hdsim.simulation.simulation import simulate
 from hdsim.studies.measures import test_sets
 from hdsim.studies.measures.windows import contenders, weights_of
 from hdsim.studies.tables import Cell
-from hdsim.util.files import write_csv
 
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
@@ -132,7 +131,9 @@ def measure(
         }
     shown = ours | {name: theirs[name] for name in sorted({str(row["best baseline"]) for row in rows.values()})}
     told = {**_described(held, sha256), "traces": len(np.unique(traces))}
-    _save(runs.parent / "scores" / f"{str(told['source']).replace(' ', '_')}.csv", shown, held, names)
+    firsts = ((seed_of_jobs(window.config), window.jobs.job_id[0]) for window in held)
+    file_name = f"{str(told['source']).replace(' ', '_')}.csv"
+    test_sets.write_scores(runs.parent / "scores" / file_name, shown, firsts, names)
     if split == "test":
         log_row = (runs.parent.name, told, weights, test_sets.digest_of(ours))
         rows[next(iter(rows))]["remark"] = test_sets.record(file, *log_row)
@@ -208,16 +209,3 @@ def _described(windows: list[_Window], sha256: str) -> dict[str, str | int]:
         "start": "empty",
         "sha256": sha256,
     }
-
-
-def _save(path: Path, scores: Mapping[str, Floats], windows: list[_Window], metrics: list[str]) -> None:
-    """Writes the metrics of every agent, seed and window."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    firsts = [(seed_of_jobs(window.config), window.jobs.job_id[0]) for window in windows]
-    rows = [
-        [agent, seed, *first, *map(float, row)]
-        for agent, values in scores.items()
-        for seed, own in enumerate(values)
-        for first, row in zip(firsts, own, strict=True)
-    ]
-    write_csv(path, ("agent", "seed", "trace", "first_job", *metrics), rows)

@@ -6,17 +6,19 @@ A test set that has decided something is none any more; the log refuses to use i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hdsim.errors import ConfigError
 from hdsim.report.statistics import Floats
 from hdsim.results.run_directory.inputs import file_digest
 from hdsim.results.run_directory.manifest import git_commit
-from hdsim.util.files import replacing
+from hdsim.util.files import replacing, write_csv
 from hdsim.util.resources import bundled
 
 #: Begin of a log.
@@ -71,6 +73,21 @@ def digest_of(scores: Mapping[str, Floats]) -> str:
     """Returns the digest of the (S, W) scores of each agent, in full precision."""
     told = "\n".join(f"{name} {values.tolist()}" for name, values in sorted(scores.items()))
     return hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def write_scores(
+    path: Path, scores: Mapping[str, Floats], windows: Iterable[tuple[int, str]], names: Sequence[str]
+) -> None:
+    """Writes the (S, W) or (S, W, N) scores of each agent in S seeds; a window has a trace and its first job."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    places = list(windows)
+    rows = [
+        [agent, seed, trace, str(first), *np.atleast_1d(row).tolist()]
+        for agent, values in scores.items()
+        for seed, own in enumerate(values)
+        for (trace, first), row in zip(places, own, strict=True)
+    ]
+    write_csv(path, ("agent", "seed", "trace", "first_job", *names), rows)
 
 
 def read(log: Path) -> list[Entry]:

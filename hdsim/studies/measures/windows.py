@@ -18,7 +18,6 @@ from hdsim.simulation.setup import model_settings
 from hdsim.simulation.window_sets import WindowSet
 from hdsim.studies.measures import test_sets
 from hdsim.studies.tables import Cell
-from hdsim.util.files import write_csv
 from hdsim.util.resources import options
 from hdsim.workload.generators.families import FAMILIES
 
@@ -104,7 +103,10 @@ def measure(
     if rule not in RULES:
         raise ConfigError(not_one_of(rule, RULES), where="rule")
     batch_events = RULES[rule][1]
-    classic = [_ordered(order, rule) for order in orders.split()]
+    before = "" if rule == "none" else f"{rule}-"
+    classic = [
+        Contender(before + order, (make_agent({"job_policy": order, **RULES[rule][0]}),)) for order in orders.split()
+    ]
     rivals = contenders(agents)
     shape = {"jobs": int(jobs), "warmup": int(warmup), "base": base, "count": int(windows)}
     weights, file = weights_of(rivals), test_sets.log_file(log)
@@ -121,7 +123,8 @@ def measure(
         best = min(tried, key=tried.__getitem__)
         scores = {one.name: one.scores(chosen, metric, batch_events=batch_events) for one in (*rivals, *classic)}
         name = Path(chosen.source).name
-        _save(runs.parent / "scores" / f"{name}_{rule}.csv", scores, chosen)
+        firsts = ((window.trace, window.workload.job_id[window.warmup]) for window in chosen.windows)
+        test_sets.write_scores(runs.parent / "scores" / f"{name}_{rule}.csv", scores, firsts, ["score"])
         remarks = [chosen.shortfall]
         if split == "test":
             study, found = f"{runs.parent.name}, {rule}", test_sets.digest_of(scores)
@@ -132,12 +135,6 @@ def measure(
             rows[f"{name}: {agent}"] = {**cells, "remark": "; ".join(filter(None, remarks))}
             remarks.clear()
     return rows
-
-
-def _ordered(order: str, rule: str) -> Contender:
-    """An order under a rule."""
-    name = order if rule == "none" else f"{rule}-{order}"
-    return Contender(name, (make_agent({"job_policy": order, **RULES[rule][0]}),))
 
 
 def contenders(lines: str) -> list[Contender]:
@@ -158,11 +155,7 @@ def weights_of(rivals: Sequence[Contender]) -> str:
 
 
 def _contender(line: str) -> Contender:
-    """An agent as a line of text, see :func:`measure`.
-
-    Raises:
-        ConfigError: It cannot be made.
-    """
+    """An agent as a line of text."""
     name, colon, rest = line.partition(":")
     kind, *words = shlex.split(rest) or [""]
     if not (colon and name.strip() and kind and all("=" in word for word in words)):
@@ -200,15 +193,3 @@ def _cells(compared: Against, *, baseline: bool) -> dict[str, Cell]:
         "probability of improvement": compared.improvement,
     }
     return dict.fromkeys(columns, "best on validation") if baseline else columns
-
-
-def _save(path: Path, scores: Mapping[str, Floats], chosen: WindowSet) -> None:
-    """Writes the scores of every agent, seed and window."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        [agent, seed, window.trace, str(window.workload.job_id[window.warmup]), float(value)]
-        for agent, values in scores.items()
-        for seed, own in enumerate(values)
-        for window, value in zip(chosen.windows, own, strict=True)
-    ]
-    write_csv(path, ("agent", "seed", "trace", "first_job", "score"), rows)
