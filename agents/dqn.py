@@ -95,17 +95,14 @@ class DQNAgent(LearningAgent):
         return score_network(shapes, self.hidden, self.kernel, gain=1.0)
 
     def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
         return self.network
 
     def load_start(self, path: str) -> None:
-        """See :class:`LearningAgent`."""
         super().load_start(path)
         self.target.load_state_dict(self.network.state_dict())
 
     @property
     def reads_environments(self) -> bool:
-        """See :class:`LearningAgent`."""
         return self.heuristic_exploration > 0 or self.replay_from is not None
 
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:

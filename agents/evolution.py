@@ -65,7 +65,6 @@ class Evolution(LearningAgent):
         self.steps = 0  # steps of all environments so far
 
     def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
         return self.network
 
     # ---- choosing

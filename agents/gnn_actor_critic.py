@@ -30,5 +30,4 @@ class GNNActorCriticAgent(GraphAgentMixin, ActorCriticAgent):
     num_envs: int = integer(8)
 
     def networks(self, shapes: TensorShapes) -> ActorCritic:
-        """See :class:`ActorCriticAgent`."""
         return ActorCritic(self.graph_scorer(shapes), self.graph_valuer(shapes))

@@ -31,5 +31,4 @@ class GNNDQNAgent(GraphAgentMixin, DQNAgent):
     starts_from = ("GNNImitationAgent",)
 
     def q_network(self, shapes: TensorShapes) -> nn.Module:
-        """See :class:`DQNAgent`."""
         return self.graph_scorer(shapes, gain=1.0)

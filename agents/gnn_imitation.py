@@ -26,5 +26,4 @@ class GNNImitationAgent(GraphAgentMixin, ImitationAgent):
     num_envs: int = integer(4)
 
     def scoring_network(self, shapes: TensorShapes) -> nn.Module:
-        """See :class:`ImitationAgent`."""
         return self.graph_scorer(shapes)

@@ -27,5 +27,4 @@ class GNNPPOAgent(GraphAgentMixin, PPOAgent):
     num_envs: int = integer(8)
 
     def networks(self, shapes: TensorShapes) -> ActorCritic:
-        """See :class:`PPOAgent`."""
         return ActorCritic(self.graph_scorer(shapes), self.graph_valuer(shapes))

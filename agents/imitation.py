@@ -61,7 +61,6 @@ class Searcher(Rollout):
         self.heads: list[int] = []
 
     def begin(self, cluster: Cluster) -> None:
-        """See :class:`Rollout`."""
         super().begin(cluster)
         self._problem.begin(cluster)
         self.heads.clear()
@@ -137,7 +136,6 @@ class ImitationAgent(SoftmaxAgent):
         return score_network(shapes, self.hidden, self.kernel)
 
     def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
         return self.network
 
     # ---- demonstrations

@@ -54,7 +54,6 @@ class ReinforceAgent(SoftmaxAgent):
         self.finished: list[dict[str, Any]] = []  # wait for their update
 
     def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
         return self.network
 
     # ---- learning

@@ -46,17 +46,14 @@ class FairShare(CoreContention):
         self.parameters = np.stack([bandwidth * (1 + ROUNDING), bandwidth, bound])
 
     def applies(self, workload: Workload) -> bool:
-        """See :meth:`hdsim.contention.Contention.applies`."""
         return bool((self.parameters[2] > 0).all()) and shares_bandwidth(self.platform, workload)
 
     def alike(self) -> NDArray[np.int64]:
-        """See :meth:`hdsim.contention.Contention.alike`."""
         return by_bandwidth(self.platform)
 
     def core_speeds(
         self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
         speeds = np.empty(len(demands))
         fair_share(self.parameters, np.asarray(processors, np.int64), first, demands, speeds, speeds.copy())
         return speeds

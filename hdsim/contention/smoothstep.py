@@ -78,17 +78,14 @@ class Smoothstep(CoreContention):
         self.parameters = np.ascontiguousarray(np.vstack([by_type[:, platform.processor_type], scale]))
 
     def applies(self, workload: Workload) -> bool:
-        """See :meth:`hdsim.contention.Contention.applies`."""
         return bool((workload.memory_bandwidth > 0).any())
 
     def alike(self) -> NDArray[np.int64]:
-        """See :meth:`hdsim.contention.Contention.alike`."""
         return self.platform.processor_type.astype(np.int64)
 
     def core_speeds(
         self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
         speeds = np.empty(len(demands))
         smoothstep(self.parameters, np.asarray(processors, np.int64), first, demands, speeds)
         return speeds

@@ -26,15 +26,12 @@ class Threshold(ProcessorContention):
         self.parameters = np.stack([platform.mem_bw * (1 + ROUNDING), np.full(platform.n_processors, BUSY_SPEED[1])])
 
     def applies(self, workload: Workload) -> bool:
-        """See :meth:`hdsim.contention.Contention.applies`."""
         return shares_bandwidth(self.platform, workload)
 
     def alike(self) -> NDArray[np.int64]:
-        """See :meth:`hdsim.contention.Contention.alike`."""
         return by_bandwidth(self.platform)
 
     def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
         speeds = np.empty(len(demands))
         threshold(self.parameters, np.asarray(processors, np.int64), demands, speeds)
         return speeds

@@ -128,11 +128,11 @@ class ObjectiveSetup(Protocol):
     """
 
     @property
-    def cluster(self) -> Cluster: ...  # noqa: D102
+    def cluster(self) -> Cluster: ...
     @property
-    def contention(self) -> object: ...  # noqa: D102
+    def contention(self) -> object: ...
     @property
-    def infeasible(self) -> Collection[int]: ...  # noqa: D102
+    def infeasible(self) -> Collection[int]: ...
 
 
 class Decisions(Protocol):
@@ -143,7 +143,7 @@ class Decisions(Protocol):
     """
 
     @property
-    def wait_queue(self) -> WaitQueue: ...  # noqa: D102
+    def wait_queue(self) -> WaitQueue: ...
 
 
 class Objective(ABC):

@@ -33,7 +33,7 @@ from hdsim.envs.kernels.episode_state import EPISODE, JOB, OWN_JOB, RULES, Outco
 from hdsim.envs.kernels.episodes import step
 from hdsim.envs.kernels.node_episodes import PRESENT, Grid
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.envs.shares import MASK, SEEN, Ended, Views
+from hdsim.envs.shares import MASK, SEEN, Ended, Share, Views
 from hdsim.errors import ConfigError
 from hdsim.platform.power import BUSY_SPEED, OVERSUBSCRIBED, PSTATES
 from hdsim.results.result import Result
@@ -121,7 +121,7 @@ def _kind(environment: SchedulingEnv, jobs: Workload) -> Any:
     return has_plain_jobs(environment.platform, jobs) and (cores.policies, cores.node_gpus is None)
 
 
-class Batch:
+class Batch(Share):
     """Environments that are rows of arrays; each thread steps some of them.
 
     Args:
@@ -157,7 +157,6 @@ class Batch:
         self._state = _state(environment, num_envs, longest, self._trace, on_nodes=self._grid is not None)
 
     def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
-        """See :class:`hdsim.envs.shares.Share`."""
         for key in options or {}:
             if key != "workload":
                 raise ConfigError(f"expected the key workload, got '{key}'", where="options")
@@ -177,7 +176,6 @@ class Batch:
         self._over = (out.terminated | out.truncated).nonzero()[0].tolist()
 
     def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
-        """See :class:`hdsim.envs.shares.Share`."""
         out = _outcome(views)
         for e in self._over:
             self._begin(e)
@@ -197,11 +195,9 @@ class Batch:
         return ended
 
     def state(self) -> list[Mapping[str, Any]]:
-        """See :class:`hdsim.envs.shares.Share`."""
         return self._before
 
     def load_state(self, views: Views, state: Sequence[Mapping[str, Any]]) -> None:
-        """See :class:`hdsim.envs.shares.Share`."""
         out = _outcome(views)
         for e, kept in enumerate(state):
             rng = self._rngs[e] = np.random.default_rng(0)

@@ -69,7 +69,6 @@ class RayVectorEnv(ShareVectorEnv):
         super().__init__(first, num_envs, LocalShare((), same_step=True), self._workers, SAME_STEP)
 
     def state(self) -> list[Mapping[str, Any]]:
-        """See :class:`ShareVectorEnv`."""
         return [begun for worker in self._workers for begun in worker.begun]
 
     def close_extras(self, **kwargs: Any) -> None:

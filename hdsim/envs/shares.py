@@ -103,7 +103,7 @@ class RemoteShare(Protocol):
         """Ends the process."""
 
 
-class LocalShare:
+class LocalShare(Share):
     """Environments that this process steps one after the other.
 
     Args:
@@ -118,12 +118,10 @@ class LocalShare:
         self._before: list[Mapping[str, Any]] = [{}] * len(environments)
 
     def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
-        """See :class:`Share`."""
         for i, seed in enumerate(seeds):
             self._begin(views, i, seed=seed, options=options)
 
     def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
-        """See :class:`Share`."""
         ended: dict[int, Ended] = {}
         for i, (environment, action) in enumerate(zip(self._environments, actions.tolist(), strict=True)):
             if self._over[i]:
@@ -144,11 +142,9 @@ class LocalShare:
         return ended
 
     def state(self) -> list[Mapping[str, Any]]:
-        """See :class:`Share`."""
         return self._before
 
     def load_state(self, views: Views, state: Sequence[Mapping[str, Any]]) -> None:
-        """See :class:`Share`."""
         for i, (environment, kept) in enumerate(zip(self._environments, state, strict=True)):
             environment.np_random.bit_generator.state = kept["source"]
             environment.unwrapped.episodes.drawn = kept["drawn"]

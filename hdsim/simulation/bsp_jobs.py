@@ -70,7 +70,6 @@ class BspJobs(Executor):
     # Executor interface
 
     def add(self, jobs: Workload) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.add`."""
         super().add(jobs)
         self._program += jobs.program.tolist()
         self._cores.add(jobs)
@@ -91,7 +90,6 @@ class BspJobs(Executor):
             self.moved[job] = None
 
     def advance(self, job: int, now: float) -> bool:
-        """See :meth:`hdsim.simulation.executor.Executor.advance`."""
         running = self._running[job]
         running.announced = math.nan
         activity = running.activity
@@ -121,7 +119,6 @@ class BspJobs(Executor):
         return True
 
     def end(self, job: int, now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.end`."""
         running = self._running[job]
         self._forget(running)
         time_breakdown, seconds = self.time_breakdown, now - running.begun
@@ -141,7 +138,6 @@ class BspJobs(Executor):
         self._leave(running.groups, now)
 
     def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
-        """See :meth:`hdsim.simulation.executor.Executor.interrupt`."""
         running = self._running[job]
         if interval is not None and self._program[job] is not None:
             self._done[job] = running.index
@@ -161,7 +157,6 @@ class BspJobs(Executor):
         return (now - begin) * min(self._cores.peak[processor] for processor in running.placement.processors)
 
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
-        """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
         placements = {job: (running.placement, running.growth) for job, running in self._running.items()}
         worked = {job: self.worked(job, now, starts[job]) for job in placements}
         for job in placements:
@@ -175,7 +170,6 @@ class BspJobs(Executor):
         return {}
 
     def resize(self, placements: Mapping[int, Any], now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.resize`."""
         for job in placements:
             if self._program[job] is not None:
                 raise DecisionError("a job with a program cannot be resized: it has one task on each of its cores")
@@ -193,7 +187,6 @@ class BspJobs(Executor):
                 running.left, running.rate, running.since = left, rate, since
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
-        """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""
         jobs = list(self._cores.set_share(cores, share, self._running.values(), self._sharing))
         for running in jobs:
             for group in running.groups:
@@ -226,7 +219,6 @@ class BspJobs(Executor):
         return self._cores.loads(running)
 
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
-        """See :meth:`hdsim.simulation.executor.Executor.settle`."""
         if self._sharing is not None:
             self._sharing.settle(now, self._affected)
         if self._affected:

@@ -248,7 +248,6 @@ class CompiledNodes(CompiledReplay):
         return started, held
 
     def fill(self, cluster: Cluster) -> None:
-        """See :meth:`CompiledReplay.fill`."""
         super().fill(cluster)
         if self._nodes.random is not None:
             restore(cluster.rng, self._nodes.random[0])

@@ -89,7 +89,6 @@ class Contended(RigidExecutor):
         return other
 
     def add(self, jobs: Workload) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.add`."""
         super().add(jobs)
         ints, floats = _of_jobs(jobs)
         a, b, c, d, known_ints, known_floats, e, f = self._state
@@ -97,30 +96,24 @@ class Contended(RigidExecutor):
         self._jobs = speeds.shared_of(self._state)
 
     def start(self, job: int, placement: Any, now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.start`."""
         speeds.begin(self._state, job, placed(placement, self._platform).cores, self._runtime[job], 0.0, 1.0)
 
     def advance(self, job: int, now: float) -> bool:
-        """See :meth:`hdsim.simulation.executor.Executor.advance`."""
         self.end(job, now)
         return True
 
     def end(self, job: int, now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.end`."""
         speeds.finish(self._state, job)
 
     def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
-        """See :meth:`hdsim.simulation.executor.Executor.interrupt`."""
         lost = self._checkpoint(job, self._runtime[job] - self._left_at(job, now), now - begin, interval)
         self.end(job, now)
         return lost
 
     def rigid_jobs(self) -> tuple[list[float], speeds.State | None]:
-        """See :meth:`hdsim.simulation.executor.Executor.rigid_jobs`."""
         return self._runtime, self._state
 
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
-        """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
         jobs, running = self._jobs, np.flatnonzero(self._jobs.core_of_job >= 0)
         done = np.array(self._runtime)[running] - jobs.left[running]
         self._runtime = runtimes
@@ -129,7 +122,6 @@ class Contended(RigidExecutor):
         return dict(zip(running.tolist(), np.maximum(dates, math.nextafter(now, math.inf)).tolist(), strict=True))
 
     def resize(self, placements: Mapping[int, Any], now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.resize`."""
         for job in placements:
             self.end(job, now)
         for job, placement in placements.items():
@@ -138,7 +130,6 @@ class Contended(RigidExecutor):
             speeds.begin(self._state, job, cores, left, rate, len(cores) / self._requested[job])
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> Iterable[int]:
-        """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""
         chosen = np.array(cores, np.int64)
         speeds.set_speed(self._state, chosen, np.full(len(chosen), share, np.float64))
         return [job for job in dict.fromkeys(self._jobs.job_of_core[chosen].tolist()) if job >= 0]

@@ -217,19 +217,16 @@ class RigidExecutor(Executor):
     """Base class of executors of jobs without programs: a job is one amount of work on all its cores."""
 
     def progress(self, job: int, now: float) -> JobProgress:
-        """See :meth:`Executor.progress`."""
         runtime = self._runtime[job]
         return JobProgress(0, 1.0 - max(self._left_at(job, now), 0.0) / runtime if runtime else 1.0)
 
     def loads(self, job: int) -> NDArray[np.float64] | float:
-        """See :meth:`Executor.loads`."""
         if self._fixed[job]:
             return 0.0
         speed = self._core_speeds(job)
         return np.asarray(speed.min() / speed)
 
     def worked(self, job: int, now: float, begin: float) -> float:
-        """See :meth:`Executor.worked`."""
         return self._runtime[job] - self._left_at(job, now)
 
     @abstractmethod
@@ -260,11 +257,9 @@ class Uncontended(RigidExecutor):
         self._job_of_core: NDArray[np.int64] | None = None
 
     def rigid_jobs(self) -> tuple[list[float], speeds.State | None] | None:
-        """See :meth:`Executor.rigid_jobs`."""
         return self._runtime, None
 
     def start(self, job: int, placement: Any, now: float) -> None:
-        """See :meth:`Executor.start`."""
         seconds = self._runtime[job]
         if self._job_of_core is not None:
             self._job_of_core[self._ids(placement)] = job
@@ -277,26 +272,22 @@ class Uncontended(RigidExecutor):
             self.moved[job] = None
 
     def advance(self, job: int, now: float) -> bool:
-        """See :meth:`Executor.advance`."""
         if self._paces or self._job_of_core is not None:
             self.end(job, now)
         return True
 
     def end(self, job: int, now: float) -> None:
-        """See :meth:`Executor.end`."""
         self._paces.pop(job, None)
         if self._job_of_core is not None:
             self._job_of_core[self._ids(self._cluster.running[job])] = _NONE
 
     def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
-        """See :meth:`Executor.interrupt`."""
         left, rate, since = self._pace(job)
         lost = self._checkpoint(job, self._runtime[job] - left + rate * (now - since), now - begin, interval)
         self.end(job, now)
         return lost
 
     def resize(self, placements: Mapping[int, Any], now: float) -> None:
-        """See :meth:`Executor.resize`."""
         for job, placement in placements.items():
             if self._job_of_core is not None:
                 self._job_of_core[self._job_of_core == job] = _NONE
@@ -304,7 +295,6 @@ class Uncontended(RigidExecutor):
             self._change(job, placement, now)
 
     def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
-        """See :meth:`Executor.set_speed`."""
         running = self._cluster.running
         if self._job_of_core is None:
             platform = self._cluster.platform
@@ -321,7 +311,6 @@ class Uncontended(RigidExecutor):
         return jobs
 
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
-        """See :meth:`Executor.set_runtimes`."""
         before, self._runtime, paces = self._runtime, runtimes, self._paces
         running, later = self._cluster.running, math.nextafter(now, math.inf)
         dates = {job: end if (end := starts[job] + runtimes[job]) > now else later for job in running}
@@ -332,7 +321,6 @@ class Uncontended(RigidExecutor):
         return dates
 
     def settle(self, now: float) -> list[tuple[int, float]]:
-        """See :meth:`Executor.settle`."""
         due = self._due
         if due:
             self._due = []

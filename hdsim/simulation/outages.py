@@ -77,7 +77,7 @@ class NodeOutages:
         self._engine.schedule_at(self._engine.cluster.now, self._begin, (node, until, repaired), AFTER_ENDS)
 
     def repair(self, node: int) -> None:
-        """See :meth:`hdsim.simulation.engine.Engine.repair`."""
+        """Ends all outages of a node."""
         self._engine.schedule_at(self._engine.cluster.now, self._end_all, node, AFTER_ENDS)
 
     @property

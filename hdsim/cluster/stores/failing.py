@@ -30,12 +30,10 @@ class FailingCores(NodeCores):
         self._down: dict[int, Placement] = {}
 
     def allocate(self, job: int, placement: Placement) -> None:
-        """See :meth:`NodeCores.allocate`."""
         super().allocate(job, placement)
         self._job_of_core[placement.cores] = job
 
     def release(self, job: int, placement: Placement) -> None:
-        """See :meth:`NodeCores.release`."""
         super().release(job, placement)
         self._job_of_core[placement.cores] = _NONE
 

@@ -46,11 +46,9 @@ class BackfillAction(UnderBasePolicy):
         self._reserve = reserve
 
     def size(self, platform: Platform) -> int:
-        """See :meth:`Action.size`."""
         return self.queue_size + 1
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Action.begin`."""
         super().begin(cluster, wait_queue)
         self._head: int | None = None
         self._mask = np.zeros(self.queue_size + 1, bool)
@@ -65,15 +63,12 @@ class BackfillAction(UnderBasePolicy):
         self._find_legal()
 
     def pending(self) -> bool:
-        """See :meth:`Action.pending`."""
         return bool(self._mask[:-1].any())
 
     def mask(self) -> Mask:
-        """See :meth:`Action.mask`."""
         return self._mask
 
     def act(self, action: int) -> None:
-        """See :meth:`Action.act`."""
         if action == self.queue_size:
             self._mask[:] = False
             return

@@ -41,11 +41,9 @@ class NodesBandwidth(NodesObserver):
     needs_core_ids = True
 
     def arrays(self, platform: Platform) -> Array:
-        """See :meth:`Observer.arrays`."""
         return Array((platform.n_nodes, _FIRST + len(BANDWIDTH_FEATURES)))
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
         bandwidth = cluster.platform.mem_bw
         self._supplied: Floats = np.add.reduceat(bandwidth, self._limits.first[:-1])
@@ -54,7 +52,6 @@ class NodesBandwidth(NodesObserver):
         self.fixed = np.pad(self.fixed, ((0, 0), (0, len(BANDWIDTH_FEATURES))))
 
     def _write_next_job(self, partial: PartialPlacement, idle: Floats, seen: NDArray[np.float32]) -> None:
-        """See :meth:`NodesObserver._write_next_job`."""
         super()._write_next_job(partial, idle, seen)
         cluster = self._cluster
         wanted = float(cluster.workload.memory_bandwidth[partial.job])

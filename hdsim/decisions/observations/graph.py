@@ -67,11 +67,9 @@ class Graph(Observer):
         self._queue_size = queue_size
 
     def on(self, platform: Platform) -> Observer:
-        """See :meth:`Observer.on`."""
         return StarGraph(self._queue_size) if platform.kind == QUANTITIES else self
 
     def arrays(self, platform: Platform) -> dict[str, Array]:
-        """See :meth:`Observer.arrays`."""
         sizes = {"job": self._queue_size, "node": platform.n_nodes, "cluster": platform.n_clusters}
         return {
             **{kind: Array((size, len(COLUMNS[kind]))) for kind, size in sizes.items()},
@@ -80,7 +78,6 @@ class Graph(Observer):
         }
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._jobs.begin(cluster, wait_queue)
         self._nodes.begin(cluster, wait_queue)
@@ -105,19 +102,16 @@ class Graph(Observer):
         self.started(cluster.running)
 
     def on_instant(self) -> None:
-        """See :meth:`Observer.on_instant`."""
         for job in self._cluster.ended:
             links, cores = self._held.pop(job)
             self._shared[links] -= cores
 
     def started(self, jobs: Iterable[int]) -> None:
-        """See :meth:`Observer.started`."""
         for job in jobs:
             links, cores = self._held[job] = self._links_of(self._cluster.running[job])
             self._shared[links] += cores
 
     def observe(self) -> Observation:
-        """See :meth:`Observer.observe`."""
         cluster, size = self._cluster, len(self._node_cluster)
         shared = self._shared / self._cores_behind
         rows, clusters = self._nodes.observe(), self._clusters.copy()

@@ -41,11 +41,9 @@ class JobsObserver(Observer):
         self.queue_size = positive_int("queue_size", queue_size)
 
     def arrays(self, platform: Platform) -> Array:
-        """See :meth:`Observer.arrays`."""
         return Array((self.queue_size, len(self.features)))
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._table = self.columns(cluster.workload, cluster.platform)
         self._times, self._powers = np.empty(self.queue_size), np.empty(self.queue_size, np.int64)
@@ -63,7 +61,6 @@ class JobsObserver(Observer):
         return table
 
     def observe(self) -> NDArray[np.float32]:
-        """See :meth:`Observer.observe`."""
         seen = np.empty((self.queue_size, len(self.features)), np.float32)
         self.fill(seen)
         return seen

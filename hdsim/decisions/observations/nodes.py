@@ -43,11 +43,9 @@ class NodesObserver(Observer):
     sees_cores = True
 
     def arrays(self, platform: Platform) -> Array:
-        """See :meth:`Observer.arrays`."""
         return Array((platform.n_nodes, len(FEATURES)))
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         platform = cluster.platform
         first = platform.node_first_processor[:-1]
@@ -65,7 +63,6 @@ class NodesObserver(Observer):
         self.fixed[:, 5] = relative_to_largest(self._limits.cores)
 
     def observe(self) -> NDArray[np.float32]:
-        """See :meth:`Observer.observe`."""
         seen, cluster, cores = self.fixed.copy(), self._cluster, self._cluster.cores
         parts = cores.free_bandwidth
         if not cluster.has_core_ids:

@@ -35,7 +35,6 @@ class JobsShadow(JobsObserver):
     features = (*FEATURES, "shadow_time", "extra_cores")
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
         # Expected ends in ascending order between -inf and inf, and the job and the cores that become idle at each but
         # the last; those of -inf are idle now. Equal ends are in order of the starts.
@@ -45,13 +44,11 @@ class JobsShadow(JobsObserver):
         self.started(cluster.running)
 
     def on_instant(self) -> None:
-        """See :meth:`Observer.on_instant`."""
         for job in self._cluster.ended:
             place = self._ending.index(job, bisect_left(self._ends, self._end.pop(job)))
             del self._ends[place], self._ending[place], self._freed[place]
 
     def started(self, jobs: Iterable[int]) -> None:
-        """See :meth:`Observer.started`."""
         cluster = self._cluster
         for job in jobs:
             begin = cluster.starting.get(job, cluster.starting_time[job])
@@ -62,7 +59,6 @@ class JobsShadow(JobsObserver):
             self._freed.insert(place, cluster.size[job])
 
     def fill(self, seen: NDArray[np.float32]) -> None:
-        """See :meth:`JobsObserver.fill`."""
         rows = np.empty((self.queue_size, len(FEATURES)), np.float32)
         super().fill(rows)
         seen[:, : len(FEATURES)], seen[:, len(FEATURES) :] = rows, 0.0

@@ -65,7 +65,6 @@ class StarGraph(Observer):
         self._queue_size = positive_int("queue_size", queue_size)
 
     def arrays(self, platform: Platform) -> dict[str, Array]:
-        """See :meth:`Observer.arrays`."""
         leaves = self._queue_size + platform.n_nodes
         return {
             "x": Array((leaves + 1, STAR_WIDTH)),
@@ -77,7 +76,6 @@ class StarGraph(Observer):
         }
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         platform, jobs, nodes = cluster.platform, self._queue_size, cluster.platform.n_nodes
         leaf, centre = np.arange(jobs + nodes), np.full(jobs + nodes, jobs + nodes)
@@ -101,7 +99,6 @@ class StarGraph(Observer):
             self._x[jobs:-1, column] = relative_to_largest(amounts)
 
     def observe(self) -> Observation:
-        """See :meth:`Observer.observe`."""
         x, jobs = self._x.copy(), self._queue_size
         queued = np.array(self._wait_queue.jobs[:jobs], np.int64)
         if len(queued):

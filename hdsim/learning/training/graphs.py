@@ -107,7 +107,6 @@ class RelationalNetwork(GraphNetwork):
             inputs = dict.fromkeys(VERTEX_TYPES, outer)
 
     def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """See :meth:`GraphNetwork.embed`."""
         fits, cluster = graphs["fits"].to(graphs["job"].dtype), graphs["node_cluster"][0].long()
         members = nn.functional.one_hot(cluster, graphs["cluster"].shape[1]).to(fits.dtype).T
         members = members / members.sum(dim=1, keepdim=True).clamp(min=1)
@@ -185,7 +184,6 @@ class StarNetwork(GraphNetwork):
         self.convolutions = nn.ModuleList(GCNConv(inputs, outputs) for inputs, outputs in pairwise(steps))
 
     def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """See :meth:`GraphNetwork.embed`."""
         x, node_type = graphs["x"], graphs["node_type"].long()
         there = graphs["node_mask"].unsqueeze(-1).to(x.dtype)
         # Degrees with the loop of each vertex: that of the centre is its leaves and one, those of leaves are 2.
@@ -227,7 +225,6 @@ class GraphAgentMixin(LearningAgent):
     kernel: Sequence[int] = layer_widths(32)
 
     def build(self, shapes: TensorShapes) -> None:
-        """See :class:`LearningAgent`."""
         super().build(shapes)  # type: ignore[safe-super]  # the algorithm's, as below
         self.any_size = True
 
@@ -251,7 +248,6 @@ class GraphAgentMixin(LearningAgent):
         return self._network(shapes, chosen=None, pooled=1, gain=1.0)
 
     def learn(self, step: Transitions) -> dict[str, float]:
-        """See :class:`LearningAgent`."""
         assert isinstance(step.observations, dict)
         self._same = {name: step.observations[name][:1] for name in _CONSTANT_ARRAYS if name in step.observations}
         step = replace(

@@ -89,7 +89,6 @@ class AgentLearner(Learner):
         checkpoint.save(path, self.agent.trained())
 
     def state(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
         return {
             "agent": self.agent.state(),
             "environments": self._environments.state(),
@@ -98,7 +97,6 @@ class AgentLearner(Learner):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
         self.agent.load_state(state["agent"])
         self._environments.load_state(state["environments"])
         if self._scale is not None:
@@ -110,5 +108,4 @@ class AgentLearner(Learner):
         self.agent.training_mode(True)
 
     def close(self) -> None:
-        """See :class:`Learner`."""
         self._environments.close()

@@ -176,7 +176,6 @@ class SoftmaxAgent(LearningAgent):
 
     @torch.no_grad()
     def probabilities(self, observations: Observations, masks: Masks) -> NDArray[np.float64]:
-        """See :class:`LearningAgent`."""
         found: NDArray[np.float64] = (
             self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
         )

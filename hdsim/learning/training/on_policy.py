@@ -87,7 +87,6 @@ class RolloutAgent(SoftmaxAgent):
         return ActorCritic.of(shapes, self.hidden, self.kernel)
 
     def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
         return self.network.actor
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:

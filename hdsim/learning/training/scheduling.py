@@ -124,11 +124,9 @@ class SchedulingTask(EpisodeTask):
         agent.attach(environments, self.evaluation)
 
     def sources(self) -> dict[str, Any]:
-        """See :class:`EpisodeTask`."""
         return platform_facts(self.platform)
 
     def described(self, trace: Workload) -> dict[str, Any]:
-        """See :class:`Task`."""
         return jobs_facts(trace, self.workload)
 
     def close(self) -> None:

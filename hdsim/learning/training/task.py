@@ -84,11 +84,9 @@ class EpisodeTask(Task):
         return AgentLearner(self.agent, environments, self.evaluation.metric, scale_rewards=scale_rewards)
 
     def trained(self, file: Path) -> Any:
-        """See :class:`Task`."""
         return make_agent({**self.config["agent"], "checkpoint": str(file)})
 
     def about(self, file: Path) -> dict[str, Any]:
-        """See :class:`Task`."""
         agent = self.agent
         return {
             "agent": type(agent).__name__,

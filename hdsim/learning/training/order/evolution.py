@@ -190,7 +190,6 @@ class OrderEvolution(Learner):
         dump_json(path, {"generation": self.generation, "weights": self.weights.tolist()})
 
     def state(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
         return {
             "evolution": {
                 "generation": self.generation,
@@ -202,7 +201,6 @@ class OrderEvolution(Learner):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
         kept = state["evolution"]
         self.generation, self.weights, self.rng.bit_generator.state = kept["generation"], kept["weights"], kept["rng"]
         for strategy, changes, optimizer in zip(self._strategies, kept["changes"], kept["optimizers"], strict=True):

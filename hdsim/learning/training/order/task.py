@@ -138,7 +138,6 @@ class OrderTask(Task):
         self.traces = [source for source in _SOURCES if getattr(evolution, source)]
 
     def learner(self) -> OrderEvolution:
-        """See :class:`Task`."""
         return self.evolution
 
     def score(self, agent: Any) -> float:
@@ -151,7 +150,6 @@ class OrderTask(Task):
         return float(np.exp(np.log(costs).mean()))
 
     def trained(self, file: Path) -> Agent:
-        """See :class:`Task`."""
         return make_agent({**self.config["agent"], "job_policy": str(file)})
 
     def about(self, file: Path) -> dict[str, Any]:
