@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hdsim.contention import ROUNDING, ProcessorContention, by_bandwidth, shares_bandwidth
 from hdsim.contention.kernels.speeds import THRESHOLD, threshold
 from hdsim.platform.power import BUSY_SPEED
+from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -28,10 +29,10 @@ class Threshold(ProcessorContention):
     def applies(self, workload: Workload) -> bool:
         return shares_bandwidth(self.platform, workload)
 
-    def alike(self) -> NDArray[np.int64]:
+    def alike(self) -> Ints:
         return by_bandwidth(self.platform)
 
-    def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
+    def speeds(self, processors: NDArray[np.integer], demands: Floats) -> Floats:
         speeds = np.empty(len(demands))
         threshold(self.parameters, np.asarray(processors, np.int64), demands, speeds)
         return speeds

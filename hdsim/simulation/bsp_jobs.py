@@ -12,15 +12,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hdsim.cluster.time_breakdown import TimeBreakdown
 from hdsim.errors import DecisionError
 from hdsim.simulation.executor import CoreIds, Executor, JobProgress, placed
 from hdsim.simulation.running_job import COMPUTING, EXCHANGING, OVER, PARALLEL, WAITING, RunningJob
 from hdsim.simulation.sharing import ProcessorSharing, TaskGroup
 from hdsim.simulation.task_cores import Cores
+from hdsim.util.arrays import Floats
 from hdsim.workload.programs import Program, Step, StepType
 
 if TYPE_CHECKING:
@@ -36,12 +34,6 @@ class BspJobs(Executor):
     """Executor of workloads in which some jobs have programs.
 
     A job with a program cannot be resized, since its messages and its work are for a fixed number of tasks.
-
-    Args:
-        platform: The platform.
-        workload: The initial jobs.
-        contention: Contention model, None for none.
-        network: Network model; None for messages of duration h g (Valiant).
     """
 
     def __init__(
@@ -186,7 +178,7 @@ class BspJobs(Executor):
                 self._compute(running, running.step, now)
                 running.left, running.rate, running.since = left, rate, since
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
+    def set_speed(self, cores: CoreIds, share: Floats | float, now: float) -> list[int]:
         jobs = list(self._cores.set_share(cores, share, self._running.values(), self._sharing))
         for running in jobs:
             for group in running.groups:
@@ -208,7 +200,7 @@ class BspJobs(Executor):
             share = (now - running.entered) / seconds if seconds else 1.0
         return JobProgress(running.index, min(share, 1.0))
 
-    def loads(self, job: int) -> NDArray[np.float64] | float:
+    def loads(self, job: int) -> Floats | float:
         """See :meth:`Executor.loads`; tasks that wait for messages or at barriers use their cores, delays do not."""
         running = self._running[job]
         step = running.step

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.contention.kernels import speeds
 from hdsim.errors import ConfigError
 from hdsim.simulation.executor import CoreIds, RigidExecutor, placed
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def shared_state(platform: Platform, workload: Workload) -> speeds.State:
     )
 
 
-def _of_jobs(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _of_jobs(workload: Workload) -> tuple[Ints, Floats]:
     none = np.zeros(len(workload))
     ints = np.array([none - 1, workload.fixed_duration, none], np.int64)
     return ints, np.array([workload.memory_bandwidth, none, none, none, none + 1], np.float64)
@@ -62,11 +62,6 @@ class Contended(RigidExecutor):
     """Executor that integrates the work of jobs under a contention model.
 
     The speeds of the model and of `set_speed` multiply.
-
-    Args:
-        platform: The platform.
-        workload: The initial jobs.
-        model: The contention model.
 
     Raises:
         ConfigError: The model is of no known type.
@@ -129,7 +124,7 @@ class Contended(RigidExecutor):
             left, rate = float(self._jobs.left[job]), float(self._jobs.rate[job])
             speeds.begin(self._state, job, cores, left, rate, len(cores) / self._requested[job])
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> Iterable[int]:
+    def set_speed(self, cores: CoreIds, share: Floats | float, now: float) -> Iterable[int]:
         chosen = np.array(cores, np.int64)
         speeds.set_speed(self._state, chosen, np.full(len(chosen), share, np.float64))
         return [job for job in dict.fromkeys(self._jobs.job_of_core[chosen].tolist()) if job >= 0]
@@ -167,6 +162,6 @@ class Contended(RigidExecutor):
         jobs = self._jobs
         return float(jobs.left[job] - jobs.rate[job] * (now - jobs.since[job]))
 
-    def _core_speeds(self, job: int) -> NDArray[np.float64]:
+    def _core_speeds(self, job: int) -> Floats:
         cores = np.flatnonzero(self._jobs.job_of_core == job)
         return np.asarray(self._jobs.speed[cores] * self._jobs.share[cores])

@@ -24,9 +24,6 @@ class GangJobs(Uncontended):
     the checkpoint on, which lasts for the penalty. It keeps shares until its controller plans less.
 
     Gangs plan after all ends and starts of an instant, in order of submission.
-
-    Args:
-        cluster: The cluster; its `gangs` get the supersteps.
     """
 
     runs_gangs = True

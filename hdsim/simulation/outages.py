@@ -52,11 +52,6 @@ class NodeOutages:
     """Outages of the nodes of a simulation.
 
     A node may be down for several reasons at once; it is up again at the end of the last one.
-
-    Args:
-        engine: The simulation.
-        failures: Failure model.
-        rng: Source of the draws of the model.
     """
 
     __deepcopy__ = with_own_containers
