@@ -40,8 +40,7 @@ class FailingCores(NodeCores):
     def jobs_on(self, node: int) -> list[int]:
         """Returns the jobs with cores on a node, ascending."""
         jobs = self._job_of_core[self._bounds[node] : self._bounds[node + 1]]
-        found: list[int] = np.unique(jobs[jobs != _NONE]).tolist()
-        return found
+        return np.unique(jobs[jobs != _NONE]).tolist()
 
     def fail(self, node: int) -> None:
         """Removes the cores of a node, all of which are idle."""
