@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.util.arrays import Floats
+from hdsim.util.arrays import Flags, Floats
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
 
-Mask = NDArray[np.bool_]
+Mask = Flags
 Observation = NDArray[np.float32] | dict[str, NDArray[Any]]
 
 

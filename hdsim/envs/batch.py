@@ -44,6 +44,7 @@ from hdsim.scheduling.queue import ranking
 from hdsim.scheduling.rules import DECIDING, NUMBERS, TAU, Backfilling, Deciding
 from hdsim.simulation.compiled import has_plain_jobs
 from hdsim.simulation.contended import require_speed, shared_state
+from hdsim.util.arrays import Ints
 from hdsim.util.intervals import IntervalSets
 from hdsim.util.units import in_bytes
 from hdsim.workload.model import Workload
@@ -175,7 +176,7 @@ class Batch(Share):
         self._run(out, np.zeros(len(seeds), np.int64))
         self._over = (out.terminated | out.truncated).nonzero()[0].tolist()
 
-    def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
+    def step(self, views: Views, actions: Ints) -> dict[int, Ended]:
         out = _outcome(views)
         for e in self._over:
             self._begin(e)
@@ -210,7 +211,7 @@ class Batch(Share):
                 step(e, e + 1, numbers, self._trace, self._state, self._grid, out)
         self._over = []
 
-    def _run(self, out: Outcome, actions: NDArray[np.int64]) -> int:
+    def _run(self, out: Outcome, actions: Ints) -> int:
         """Steps all environments; returns the number of episodes that ended."""
         arguments: Any = actions, self._trace, self._state, self._grid, out
         own, *others = self._bounds
@@ -277,7 +278,7 @@ class Batch(Share):
             interrupted_at=float(episode.now) if truncated else None,
         )
 
-    def _ranges(self, e: int, log: NDArray[np.int64], started: NDArray[np.int64]) -> IntervalSets:
+    def _ranges(self, e: int, log: Ints, started: Ints) -> IntervalSets:
         """The cores of the started jobs."""
         if self._grid is not None:
             sizes = self._grid.sizes[e, started]
@@ -342,7 +343,7 @@ def _columns(environment: SchedulingEnv, traces: Sequence[Workload]) -> Trace:
     # Names of the same order share one place.
     orders = {job_order(name).score: job_order(name) for name in names}
 
-    def places(chosen: Iterable[str]) -> NDArray[np.int64]:
+    def places(chosen: Iterable[str]) -> Ints:
         found = [
             episode_state.RANDOM_ORDER if name == _RANDOM else list(orders).index(job_order(name).score)
             for name in chosen

@@ -21,9 +21,6 @@ class BackfillAction(UnderBasePolicy):
     A base order serves the heads of the queue. While the head is blocked, each decision starts another job or ends the
     pass, as in RLBackfilling (Kolker-Hicks et al., 2023). The last action ends the pass and is always legal.
 
-    Attributes:
-        queue_size: See the arguments.
-
     Args:
         queue_size: Number of jobs to choose from.
         job_policy: Base order.

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 class UnderBasePolicy(Action):
-    """Decisions beside a base order, with the reservation of EASY for its head.
-
-    Args:
-        job_policy: Base order.
-        core_policy: Core policy.
-    """
+    """Decisions beside a base order, with the reservation of EASY for its head."""
 
     fixed_policy = True
 

@@ -24,9 +24,6 @@ class PickJob(Action):
     Several jobs may be started at one instant, one decision each.
 
     Attributes:
-        queue_size: See the arguments, also for the next three.
-        has_void: Setting `void`.
-        commit: See there.
         backfilling: Name of the backfilling.
 
     Args:

@@ -32,8 +32,6 @@ class PolicyPair(Action):
     Attributes:
         names: Name of each action.
         pairs: Job order and core policy of each pair.
-        has_void: Setting `void`.
-        decide: See there.
 
     Args:
         pairs: Names such as ``shortest-high_gflops``, of any job order and core policy.

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.kernels.nodes import fitting
 from hdsim.decisions.base import Array, Observation, Observer, relative_to_largest
-from hdsim.decisions.observations import bandwidth, jobs, nodes
-from hdsim.decisions.observations.bandwidth import NodesBandwidth
+from hdsim.decisions.observations import jobs, nodes
 from hdsim.decisions.observations.jobs import JobsObserver
+from hdsim.decisions.observations.nodes import NodesBandwidth
 from hdsim.decisions.observations.star import STAR_EDGES, STAR_VERTICES, StarGraph
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.arrays import Floats, Ints
@@ -35,7 +35,7 @@ LINK_FEATURES = ("link_bandwidth", "link_latency", "link_shared")
 #: Columns of each type of vertices.
 COLUMNS = {
     "job": jobs.FEATURES,
-    "node": (*nodes.FEATURES, *bandwidth.BANDWIDTH_FEATURES, *LINK_FEATURES),
+    "node": (*nodes.FEATURES, *nodes.BANDWIDTH_FEATURES, *LINK_FEATURES),
     "cluster": LINK_FEATURES,
 }
 
@@ -85,10 +85,7 @@ class Graph(Observer):
         of_node = self._node_cluster = platform.node_cluster.astype(np.int64)
         links = np.zeros((platform.n_nodes + platform.n_clusters, len(LINK_FEATURES)), np.float32)
         for column, (local, between) in enumerate(
-            (
-                (platform.local_bandwidth, platform.global_bandwidth),
-                (platform.local_latency, platform.global_latency),
-            )
+            ((platform.local_bandwidth, platform.global_bandwidth), (platform.local_latency, platform.global_latency))
         ):
             links[:, column] = relative_to_largest(np.concatenate([local[of_node], between]))
         cores = platform.node_cpu_cores.astype(np.float64)

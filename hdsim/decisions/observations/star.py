@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, FreeShares, Observation, Observer, positive_int, relative_to_largest
 from hdsim.decisions.observations.jobs import scaled_time
-from hdsim.util.arrays import Floats
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -54,9 +54,6 @@ class StarGraph(Observer):
       and waiting time. An unlimited resource counts as the largest, its use as 0.
     * ``node_type`` and ``edge_type``: indices in `STAR_VERTICES` and `STAR_EDGES`; ``node_mask`` and ``edge_mask``: 0
       for unused job vertices and their edges. Only ``x`` and the masks change.
-
-    Args:
-        queue_size: Vertices for jobs.
     """
 
     sees_cores = True
@@ -110,7 +107,7 @@ class StarGraph(Observer):
         constant = {name: array.copy() for name, array in self._constant.items()}
         return {"x": x, "node_mask": node_mask, "edge_mask": np.tile(node_mask[:-1], 2), **constant}
 
-    def _jobs(self, queued: NDArray[np.int64]) -> Floats:
+    def _jobs(self, queued: Ints) -> Floats:
         """(Q, 5) columns of queued jobs."""
         now, known = self._cluster.now, self._cluster.workload
         cores = known.requested_cores[queued]
@@ -118,8 +115,7 @@ class StarGraph(Observer):
             [cores * known.cpu[queued], cores * in_bytes(known.memory[queued]), known.requested_gpus[queued]]
         )
         times = scaled_time(np.stack([now - known.submission_time[queued], known.requested_time[queued]]))
-        columns: Floats = np.concatenate([times, np.minimum(demand / self._totals[:, None], 1.0)]).T
-        return columns
+        return np.concatenate([times, np.minimum(demand / self._totals[:, None], 1.0)]).T
 
     def _fill_nodes(self, rows: NDArray[np.float32]) -> None:
         """Writes the columns of nodes that change with time."""
