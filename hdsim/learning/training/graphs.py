@@ -18,6 +18,7 @@ from hdsim.decisions.observations.star import STAR_VERTICES, STAR_WIDTH
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, Observations, TensorShapes, Transitions
 from hdsim.learning.settings import layer_widths, word
+from hdsim.learning.training.networks import ActorCritic
 from hdsim.learning.training.perceptrons import mlp, require_size
 
 #: Arrays that are equal in every graph of a platform.
@@ -206,7 +207,7 @@ class StarNetwork(GraphNetwork):
 
 @dataclass(eq=False, kw_only=True)
 class GraphAgentMixin(LearningAgent):
-    """Mixin of agents that learn from graphs; precedes the algorithm among the base classes.
+    """Mixin of agents that learn from graphs; precedes the algorithm, whose networks it makes, among the base classes.
 
     Vertices are in the same order in every observation of a platform: the algorithm stores the arrays that change, and
     the mixin adds the constant ones when tensors are made. A replay buffer would store all of them with every
@@ -228,7 +229,7 @@ class GraphAgentMixin(LearningAgent):
         super().build(shapes)  # type: ignore[safe-super]  # the algorithm's, as below
         self.any_size = True
 
-    def graph_scorer(self, shapes: TensorShapes, gain: float = 0.01) -> GraphNetwork:
+    def scorer(self, shapes: TensorShapes, gain: float = 0.01) -> GraphNetwork:
         """A network from graphs to one number for every action: of each job or node, or of the whole graph.
 
         Args:
@@ -243,9 +244,9 @@ class GraphAgentMixin(LearningAgent):
         pooled = shapes.actions if chosen is None else int(settings.get("void", False))
         return self._network(shapes, chosen=chosen, pooled=pooled, gain=gain)
 
-    def graph_valuer(self, shapes: TensorShapes) -> GraphNetwork:
-        """A network from graphs to the value of the state, (B, 1); see `graph_scorer`."""
-        return self._network(shapes, chosen=None, pooled=1, gain=1.0)
+    def networks(self, shapes: TensorShapes) -> ActorCritic:
+        """Policy and value."""
+        return ActorCritic(self.scorer(shapes), self._network(shapes, chosen=None, pooled=1, gain=1.0))
 
     def learn(self, step: Transitions) -> dict[str, float]:
         assert isinstance(step.observations, dict)

@@ -78,12 +78,6 @@ class OrderTask(Task):
         workload: Their trace.
         evolution: The evolution, before its first generation.
 
-    Args:
-        config: The configuration.
-        platform: Platform of the test windows.
-        workload: Their trace.
-        backend: The backend of the configuration.
-
     Raises:
         ConfigError: A setting cannot be used.
     """
@@ -141,11 +135,7 @@ class OrderTask(Task):
         return self.evolution
 
     def score(self, agent: Any) -> float:
-        """The geometric mean over validation windows and rules of the mean bounded slowdown.
-
-        Args:
-            agent: Weights, or settings of a classic agent.
-        """
+        """The geometric mean of the mean bounded slowdown over validation windows and rules, of weights or an agent."""
         costs = [_cost(window, agent, *rule) for window in self.validation for rule in RULES.values()]
         return float(np.exp(np.log(costs).mean()))
 
