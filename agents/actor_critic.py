@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.networks import masked_log_softmax
@@ -54,14 +54,8 @@ class ActorCriticAgent(RolloutAgent):
         return torch.optim.RMSprop(parameters, lr=self.learning_rate, alpha=0.99, eps=1e-5)
 
     def losses(
-        self,
-        observations: Any,
-        masks: torch.Tensor,
-        actions: torch.Tensor,
-        log_probs: torch.Tensor,
-        advantages: torch.Tensor,
-        returns: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
+        self, observations: Any, masks: Tensor, actions: Tensor, log_probs: Tensor, advantages: Tensor, returns: Tensor
+    ) -> dict[str, Tensor]:
         """The loss of a rollout, and its terms."""
         logits, values = self.network(observations)
         all_log_probs = masked_log_softmax(logits, masks)

@@ -53,15 +53,9 @@ class ClassicAgent(Agent):
         estimates: str = "requested",
         multifactor: Mapping[str, Any] | None = None,
     ) -> None:
-        for key, value, allowed in (
-            ("core_policy", core_policy, CORE_POLICIES),
-            ("estimates", estimates, ESTIMATES),
-        ):
+        for key, value, allowed in (("core_policy", core_policy, CORE_POLICIES), ("estimates", estimates, ESTIMATES)):
             if str(value) not in allowed:
-                raise ConfigError(
-                    not_one_of(value, allowed),
-                    where=f"agent.{key}",
-                )
+                raise ConfigError(not_one_of(value, allowed), where=f"agent.{key}")
         require("agent", {"backfill_order": TEXT | NULL, "commit_head": FLAG}, locals())
         self.core_policy = core_policy
         name, depth, self._make_backfill = find_backfill(backfill)

@@ -22,7 +22,7 @@ from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
 from hdsim.learning.settings import integer, layer_widths, number
-from hdsim.learning.training.buffer import ReplayBuffer
+from hdsim.learning.training.buffer import ReplayBuffer, TransitionBatch
 from hdsim.learning.training.demonstrations import Demonstrations
 from hdsim.learning.training.networks import descend, score_network
 
@@ -81,7 +81,7 @@ class DQNAgent(LearningAgent):
     def build(self, shapes: TensorShapes) -> None:
         """Creates the network, its target network, Adam and an empty buffer."""
         self.any_size = shapes.row_per_action
-        self.network = self.q_network(shapes).to(self.torch_device)
+        self.network = self.scorer(shapes, gain=1.0).to(self.torch_device)
         self.target = deepcopy(self.network)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.buffer = ReplayBuffer(self.buffer_size, self.gamma, self.n_step)
@@ -90,22 +90,16 @@ class DQNAgent(LearningAgent):
         self.environments: Sequence[Any] = ()
         self.demonstrations: Demonstrations | None = None
 
-    def q_network(self, shapes: TensorShapes) -> nn.Module:
+    def scorer(self, shapes: TensorShapes, gain: float) -> nn.Module:
         """Estimator of the value Q of each action."""
-        return score_network(shapes, self.hidden, self.kernel, gain=1.0)
-
-    def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
-        return self.network
+        return score_network(shapes, self.hidden, self.kernel, gain)
 
     def load_start(self, path: str) -> None:
-        """See :class:`LearningAgent`."""
         super().load_start(path)
         self.target.load_state_dict(self.network.state_dict())
 
     @property
     def reads_environments(self) -> bool:
-        """See :class:`LearningAgent`."""
         return self.heuristic_exploration > 0 or self.replay_from is not None
 
     def attach(self, environments: Sequence[Any], evaluation: Any) -> None:
@@ -140,9 +134,7 @@ class DQNAgent(LearningAgent):
     def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """1 for the best legal action."""
         values = self.network(self.tensors(observations)).cpu().numpy()
-        chosen = np.zeros(masks.shape)
-        chosen[np.arange(len(masks)), np.where(masks, values, -np.inf).argmax(axis=1)] = 1.0
-        return chosen
+        return np.eye(masks.shape[1])[np.where(masks, values, -np.inf).argmax(axis=1)]
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Epsilon-greedy among the legal actions; at first the demonstrated actions, if there is a recording."""
@@ -173,24 +165,13 @@ class DQNAgent(LearningAgent):
         return losses
 
     def _update(self) -> dict[str, float]:
-        batch = self.buffer.sample(self.batch_size, self.rng)
-        observations, actions, rewards, next_observations, next_masks, discounts = map(
-            self.tensors,
-            (
-                batch.observations,
-                batch.actions,
-                batch.rewards,
-                batch.next_observations,
-                batch.next_masks,
-                batch.discounts,
-            ),
-        )
+        batch = TransitionBatch(*map(self.tensors, self.buffer.sample(self.batch_size, self.rng)))
         with torch.no_grad():
-            target_values = self.target(next_observations)
-            judge = self.network(next_observations) if self.double else target_values
-            best = judge.masked_fill(~next_masks, -torch.inf).argmax(dim=1, keepdim=True)
-            td_target = rewards + discounts * target_values.gather(1, best).squeeze(1)
-        old_value = self.network(observations).gather(1, actions[:, None]).squeeze(1)
+            target_values = self.target(batch.next_observations)
+            judge = self.network(batch.next_observations) if self.double else target_values
+            best = judge.masked_fill(~batch.next_masks, -torch.inf).argmax(dim=1, keepdim=True)
+            td_target = batch.rewards + batch.discounts * target_values.gather(1, best).squeeze(1)
+        old_value = self.network(batch.observations).gather(1, batch.actions[:, None]).squeeze(1)
         loss = nn.functional.smooth_l1_loss(old_value, td_target)
         descend(loss, self.network, self.optimizer, self.max_grad_norm)
         return {"loss": loss.item(), "mean_value": old_value.mean().item(), "epsilon": self.epsilon}

@@ -27,8 +27,8 @@ from hdsim.learning.training.evolution import EvolutionStrategy
 from hdsim.learning.training.networks import numpy_policy, score_network
 from hdsim.results.metrics import direction
 from hdsim.simulation.replay import Interrupted
+from hdsim.util.arrays import Flags, Floats, Ints
 
-Floats = NDArray[np.float64]
 #: Lower limit of metrics: a mean wait may be 0.
 _LEAST = 1e-3
 
@@ -64,23 +64,18 @@ class Evolution(LearningAgent):
         self.played: list[list[int]] = []  # (trace, first job, jobs) of windows that wait for the next generation
         self.steps = 0  # steps of all environments so far
 
-    def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
-        return self.network
-
     # ---- choosing
 
-    def probabilities(self, observations: Any, masks: NDArray[np.bool_]) -> Floats:
+    def probabilities(self, observations: Any, masks: Flags) -> Floats:
         """1 for the chosen action."""
-        chosen: Floats = np.eye(masks.shape[1])[self._chosen(observations, masks)]
-        return chosen
+        return np.eye(masks.shape[1])[self._chosen(observations, masks)]
 
-    def explore(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def explore(self, observations: Any, masks: Flags) -> Ints:
         """Returns the actions of the current member; members explore by their weights, not by random actions."""
         self._playing = [environment.episodes.window for environment in self._environments]
         return self._chosen(observations, masks)
 
-    def _chosen(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _chosen(self, observations: Any, masks: Flags) -> Ints:
         return np.array([self.choose(*seen) for seen in zip(observations, masks, strict=True)], np.int64)
 
     # ---- learning
@@ -125,8 +120,7 @@ class Evolution(LearningAgent):
 
     def costs(self, scores: Floats) -> Floats:
         """Returns what the change of each of M members costs, by the (M, W) scores of W windows."""
-        costs: Floats = -direction(self._evaluation.metric) * relative(scores).mean(axis=1)
-        return costs
+        return -direction(self._evaluation.metric) * relative(scores).mean(axis=1)
 
     def _score(self, window: Any, stopped: list[int]) -> float:
         """The metric of one replay; a signal during the replay is deferred and the replay repeated."""
@@ -143,8 +137,7 @@ def relative(scores: Floats) -> Floats:
     All windows have equal weight, whatever their scale. NaN counts as the mean.
     """
     logs = np.log(np.maximum(scores, _LEAST))
-    difference: Floats = np.nan_to_num(logs - np.nanmean(logs, axis=0))
-    return difference
+    return np.nan_to_num(logs - np.nanmean(logs, axis=0))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -169,6 +162,6 @@ class EvolutionAgent(Evolution):
         self.evolve(network, torch.optim.Adam(network.parameters(), lr=self.learning_rate, betas=(0.9, 0.99)))
         self.best = numpy_policy(network)
 
-    def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
+    def choose(self, observation: Any, mask: Flags) -> int:
         """The legal action with the highest score."""
         return self.best(observation, mask)

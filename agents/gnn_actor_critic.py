@@ -12,10 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hdsim.agents.actor_critic import ActorCriticAgent
-from hdsim.learning.agent import TensorShapes
 from hdsim.learning.settings import integer
 from hdsim.learning.training.graphs import GraphAgentMixin
-from hdsim.learning.training.networks import ActorCritic
 
 
 @dataclass(eq=False, kw_only=True)
@@ -28,7 +26,3 @@ class GNNActorCriticAgent(GraphAgentMixin, ActorCriticAgent):
     starts_from = ("GNNImitationAgent",)
 
     num_envs: int = integer(8)
-
-    def networks(self, shapes: TensorShapes) -> ActorCritic:
-        """See :class:`ActorCriticAgent`."""
-        return ActorCritic(self.graph_scorer(shapes), self.graph_valuer(shapes))

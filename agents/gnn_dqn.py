@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import nn
-
 from hdsim.agents.dqn import DQNAgent
-from hdsim.learning.agent import TensorShapes
 from hdsim.learning.settings import integer
 from hdsim.learning.training.graphs import GraphAgentMixin
 
@@ -29,7 +26,3 @@ class GNNDQNAgent(GraphAgentMixin, DQNAgent):
     buffer_size: int = integer(2000)
 
     starts_from = ("GNNImitationAgent",)
-
-    def q_network(self, shapes: TensorShapes) -> nn.Module:
-        """See :class:`DQNAgent`."""
-        return self.graph_scorer(shapes, gain=1.0)

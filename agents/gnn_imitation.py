@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import nn
-
 from hdsim.agents.imitation import ImitationAgent
-from hdsim.learning.agent import TensorShapes
 from hdsim.learning.settings import integer
 from hdsim.learning.training.graphs import GraphAgentMixin
 
@@ -24,7 +21,3 @@ class GNNImitationAgent(GraphAgentMixin, ImitationAgent):
     """
 
     num_envs: int = integer(4)
-
-    def scoring_network(self, shapes: TensorShapes) -> nn.Module:
-        """See :class:`ImitationAgent`."""
-        return self.graph_scorer(shapes)

@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hdsim.agents.ppo import PPOAgent
-from hdsim.learning.agent import TensorShapes
 from hdsim.learning.settings import integer
 from hdsim.learning.training.graphs import GraphAgentMixin
-from hdsim.learning.training.networks import ActorCritic
 
 
 @dataclass(eq=False, kw_only=True)
@@ -25,7 +23,3 @@ class GNNPPOAgent(GraphAgentMixin, PPOAgent):
     starts_from = ("GNNImitationAgent",)
 
     num_envs: int = integer(8)
-
-    def networks(self, shapes: TensorShapes) -> ActorCritic:
-        """See :class:`PPOAgent`."""
-        return ActorCritic(self.graph_scorer(shapes), self.graph_valuer(shapes))

@@ -29,12 +29,12 @@ from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
 from hdsim.learning.training.networks import SoftmaxAgent, descend, masked_log_softmax, score_network
 from hdsim.scheduling.orders import JobOrder
+from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.workload.model import Workload
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Teacher that searches.
 SEARCH = "rollout"
@@ -61,7 +61,6 @@ class Searcher(Rollout):
         self.heads: list[int] = []
 
     def begin(self, cluster: Cluster) -> None:
-        """See :class:`Rollout`."""
         super().begin(cluster)
         self._problem.begin(cluster)
         self.heads.clear()
@@ -126,19 +125,15 @@ class ImitationAgent(SoftmaxAgent):
     def build(self, shapes: TensorShapes) -> None:
         """Creates the policy, Adam and an empty buffer."""
         self.any_size = shapes.row_per_action
-        self.network = self.scoring_network(shapes).to(self.torch_device)
+        self.network = self.scorer(shapes).to(self.torch_device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.buffer = ReplayBuffer(self.buffer_size, gamma=1.0)
         self.steps = 0
         self.student = copy.deepcopy(self.network)  # the network of the present iteration
 
-    def scoring_network(self, shapes: TensorShapes) -> nn.Module:
+    def scorer(self, shapes: TensorShapes) -> nn.Module:
         """Network that scores each action."""
         return score_network(shapes, self.hidden, self.kernel)
-
-    def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
-        return self.network
 
     # ---- demonstrations
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from hdsim.agents.evolution import Evolution
@@ -24,9 +23,8 @@ from hdsim.learning.agent import TensorShapes
 from hdsim.learning.settings import integer, number, word
 from hdsim.scheduling.kernels import matching
 from hdsim.scheduling.kernels.matching import OVERSUBSCRIBED, ProcessorConstants, Wishes
+from hdsim.util.arrays import Flags, Floats
 from hdsim.util.units import in_bytes
-
-Floats = NDArray[np.float64]
 
 #: Weights at the beginning: order by run time, cores, bandwidth and submission, of smallest or largest area first;
 #: tolerance: constant, by run time, cores and bandwidth; logarithm of the leeway; columns of processors, see
@@ -119,7 +117,7 @@ class MatchingAgent(Evolution):
             cluster.start(job, cluster.cores.placement_of(ids[: cluster.size[job]]))
             queue = np.delete(queue, place)
 
-    def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
+    def choose(self, observation: Any, mask: Flags) -> int:
         """The first legal action: environments only draw the windows that members replay."""
         return int(mask.argmax())
 
@@ -134,5 +132,4 @@ class MatchingAgent(Evolution):
     def costs(self, scores: Floats) -> Floats:
         """Standardised, so that steps are of one size under every objective, and smaller where noise prevails."""
         costs = super().costs(scores)
-        standardised: Floats = costs / (costs.std() + 1e-12)
-        return standardised
+        return costs / (costs.std() + 1e-12)

@@ -36,13 +36,8 @@ class Mcts(Rollout):
         budget: Play-outs of a decision, but at least one of each candidate.
         budget_ms: Milliseconds of an instant after which the search ends, null for no limit. Results then depend on the
             machine.
-        base: See :class:`hdsim.agents.rollout.Rollout`, also for the others.
-        backfill: See there.
-        core_policy: See there.
-        arrivals: See there.
-        runtimes: See there.
-        objective: See there.
-        commit_head: See there.
+        base, backfill, core_policy, arrivals, runtimes, objective, commit_head: See
+            :class:`hdsim.agents.rollout.Rollout`.
 
     Raises:
         ConfigError: A name is unknown or a number is too small.

@@ -40,12 +40,8 @@ class Portfolio(ClassicAgent):
         objective: Metric of a replay that is to be good (see ``hdsim show metrics``).
         period: Seconds between two choices.
         window: Seconds of the past that a choice looks at.
-        core_policy: See :class:`hdsim.agents.classic.ClassicAgent`, also for the others.
-        backfill: See there.
-        backfill_order: See there.
-        commit_head: See there.
-        estimates: See there.
-        multifactor: See there.
+        core_policy, backfill, backfill_order, commit_head, estimates, multifactor: See
+            :class:`hdsim.agents.classic.ClassicAgent`.
 
     Raises:
         ConfigError: A name is unknown, or a number is not above 0.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hdsim.learning.agent import Transitions
 from hdsim.learning.settings import integer, layer_widths, number
@@ -79,14 +79,8 @@ class PPOAgent(RolloutAgent):
                 return
 
     def losses(
-        self,
-        observations: Any,
-        masks: torch.Tensor,
-        actions: torch.Tensor,
-        log_probs: torch.Tensor,
-        advantages: torch.Tensor,
-        returns: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
+        self, observations: Any, masks: Tensor, actions: Tensor, log_probs: Tensor, advantages: Tensor, returns: Tensor
+    ) -> dict[str, Tensor]:
         """The loss of a minibatch of B steps, its terms, and the approximate KL divergence (Schulman's estimate)."""
         logits, values = self.network(observations)
         all_log_probs = masked_log_softmax(logits, masks)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from hdsim.learning.agent import TensorShapes, Transitions, concatenated, row, stacked
 from hdsim.learning.settings import integer, layer_widths, number
@@ -52,10 +51,6 @@ class ReinforceAgent(SoftmaxAgent):
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.episodes: list[list[dict[str, Any]]] = [[] for _ in range(self.num_envs)]  # under way
         self.finished: list[dict[str, Any]] = []  # wait for their update
-
-    def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
-        return self.network
 
     # ---- learning
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError, not_one_of
@@ -34,13 +33,12 @@ from hdsim.scheduling.search.play_outs import (
     play_outs,
 )
 from hdsim.scheduling.search.scenarios import Future
+from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.scheduling.orders import JobOrder
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 RUNTIMES = ("past", "requested")
 
@@ -146,10 +144,7 @@ class Rollout(ClassicAgent):
             ("runtimes", runtimes, RUNTIMES),
         ):
             if str(value) not in allowed:
-                raise ConfigError(
-                    f"rollout: {not_one_of(value, allowed)}",
-                    where=f"agent.{key}",
-                )
+                raise ConfigError(f"rollout: {not_one_of(value, allowed)}", where=f"agent.{key}")
         usual = USUAL[backfill]
         base, candidates = base or usual.base, usual.candidates if candidates is None else candidates
         arrivals = usual.arrivals if arrivals is None else arrivals

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
 from hdsim.learning.settings import integer, number
 
@@ -88,11 +88,6 @@ class SB3Agent(LearningAgent):
         Raises:
             ConfigError: The library is missing, or the algorithm or its options are unknown.
         """
-        if isinstance(shapes.observation, dict):
-            raise ConfigError(
-                "expected an observation of one array such as minimal or jobs for this agent, got several",
-                where="env.observation",
-            )
         self._off_policy = self.algo == "DQN"
         model = self.model = self._make(shapes)
         self.policy, self.optimizer = model.policy, model.policy.optimizer
@@ -104,10 +99,7 @@ class SB3Agent(LearningAgent):
 
     def _make(self, shapes: TensorShapes) -> Any:
         if self.algo not in ALGORITHMS:
-            raise ConfigError(
-                f"expected one of {', '.join(ALGORITHMS)}, got '{self.algo}'{nearest(str(self.algo), ALGORITHMS)}",
-                where="agent.algo",
-            )
+            raise ConfigError(not_one_of(self.algo, ALGORITHMS), where="agent.algo")
         algorithm = getattr(_package(ALGORITHMS[self.algo]), self.algo)
         options = dict(self.options or {})
         allowed = [name for name in inspect.signature(algorithm).parameters if name not in _GIVEN]
@@ -212,7 +204,7 @@ class _Spaces(gymnasium.Env[Any, Any]):
     """The spaces that an algorithm needs of an environment; it is never stepped."""
 
     def __init__(self, shapes: TensorShapes) -> None:
-        self.observation_space = spaces.Box(0, 1, shapes.observation)
+        self.observation_space = spaces.Box(0, 1, shapes.array)
         self.action_space = spaces.Discrete(shapes.actions)
 
 

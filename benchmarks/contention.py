@@ -16,7 +16,7 @@ import numpy as np
 import hdsim
 from hdsim.cluster.placement import Placement
 from hdsim.simulation.contended import Contended
-from hdsim.simulation.setup import make_contention
+from hdsim.simulation.setup import make_model
 
 CORES = 8  # of a processor
 DEMAND = 8.0  # GB/s of a core, the most of those that are drawn
@@ -42,7 +42,7 @@ def event_seconds(contention: str, running: int, events: int) -> float:
     cores = rng.integers(0, running, events).tolist()
     best = float("inf")
     for _ in range(ROUNDS):
-        model = make_contention(contention, platform)
+        model = make_model("contention", contention, platform)
         assert model is not None
         executor = Contended(platform, workload, model)
         for core, placement in enumerate(placements):

@@ -24,8 +24,8 @@ from hdsim.agents.ppo import PPOAgent
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.vector import SAME_STEP
 from hdsim.learning.training.environments import Environments
+from hdsim.learning.training.learner import RewardScale
 from hdsim.learning.training.reproducible import reproducible
-from hdsim.learning.training.rewards import RewardScale
 from hdsim.util.resources import resolve
 
 ROLLOUT = 8192  # steps of all environments between two updates

@@ -15,9 +15,7 @@ from hdsim.simulation.replay import ReplayBackend as ReplayBackend
 from hdsim.simulation.replay import carry_out, replay
 from hdsim.simulation.setup import (
     Model,
-    make_contention,
-    make_failures,
-    make_network,
+    make_model,
     model_settings,
     quantities_faults,
     set_up,
@@ -131,13 +129,13 @@ class Backend:
             ConfigError: The backend does not support the configuration; all faults are listed.
         """
         can, jobs = self.capabilities, len(workload)
-        model, links = make_contention(contention, platform), make_network(network, platform)
+        model, links = make_model("contention", contention, platform), make_model("network", network, platform)
         refused = {
             group: f"{group}: expected {' or '.join(['none', *allowed])}, got {name}"
             for group, made, allowed in (
                 ("contention", model, can.contention),
                 ("network", links, can.network),
-                ("failures", make_failures(failures, platform), None if can.failures else ()),
+                ("failures", make_model("failures", failures, platform), None if can.failures else ()),
             )
             if made is not None and allowed is not None and (name := snake_case(type(made).__name__)) not in allowed
         }

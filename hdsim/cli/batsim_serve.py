@@ -88,7 +88,7 @@ def batsim_serve(
     from hdsim.backends.batsim.serve import SchedulerSocket, serve
     from hdsim.backends.batsim.server import SCHEDULER, BatsimServer
     from hdsim.platform.load import load_platform
-    from hdsim.simulation.setup import make_contention, make_network
+    from hdsim.simulation.setup import make_model
     from hdsim.util.process import Process
     from hdsim.util.resources import resolve
 
@@ -112,8 +112,8 @@ def batsim_serve(
         hosts,
         [read_jobs(resolve("workloads", path, where="-w"), hosts.platform, path) for path in workloads],
         options,
-        contention=make_contention(contention, hosts.platform),
-        network=make_network(network, hosts.platform),
+        contention=make_model("contention", contention, hosts.platform),
+        network=make_model("network", network, hosts.platform),
         events=None if events is None else read_events(events),
     )
     # SIGTERM ends the command as SIGINT does: the results so far are written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hdsim.util.copies import with_own_containers
@@ -20,39 +21,24 @@ class ClosedSegment(NamedTuple):
     requeued: bool  # the job returned to the queue
 
 
+@dataclass(eq=False)
 class Allocations:
     """Allocations of all started jobs.
 
     Most jobs have one segment, which `placements` alone records; the other dictionaries have entries only for jobs with
     several segments.
-
-    Attributes:
-        placements: Last placement of each started job, in order of the starts.
-        closed: Segments that ended before their jobs, in order of their ends.
-        begin: Begin of the last segment of a job in seconds, if it is not the start.
-        speed: Speed of the cores of a job as a share of their peak speed, if it is not 1.
-        restarts: Number of interrupted attempts of a job, if any.
     """
 
     __deepcopy__ = with_own_containers
 
-    def __init__(self) -> None:
-        self.placements: dict[int, Any] = {}
-        self.closed: list[ClosedSegment] = []
-        self.begin: dict[int, float] = {}
-        self.speed: dict[int, float] = {}
-        self.restarts: dict[int, int] = {}
+    placements: dict[int, Any] = field(default_factory=dict)  # last one of each started job, in order of the starts
+    closed: list[ClosedSegment] = field(default_factory=list)  # in order of their ends
+    begin: dict[int, float] = field(default_factory=dict)  # of the last segment in seconds, if it is not the start
+    speed: dict[int, float] = field(default_factory=dict)  # of the cores as a share of their peak speed, if not 1
+    restarts: dict[int, int] = field(default_factory=dict)  # interrupted attempts, if any
 
     def resize(self, job: int, held: Any, placement: Any, start: float, now: float) -> None:
-        """Begins a segment of a job with another placement.
-
-        Args:
-            job: The job.
-            held: Previous placement.
-            placement: New placement.
-            start: Start of the job, seconds.
-            now: Current time, seconds.
-        """
+        """Begins a segment of a job, which holds `held` since `start`, with another placement; times are in seconds."""
         self._close(job, held, start, now)
         self.begin[job] = now
         self.placements[job] = placement

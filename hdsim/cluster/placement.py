@@ -20,10 +20,6 @@ class Placement:
     Attributes:
         ids: (n + g,) ids of cores and GPUs, ascending.
         cores: (n,) core ids without GPUs, ascending.
-
-    Args:
-        ids: Ids of cores and of GPUs on the same nodes, ascending.
-        platform: The platform.
     """
 
     __deepcopy__ = itself

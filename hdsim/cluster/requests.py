@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.cluster.kernels import chunks
 from hdsim.cluster.kernels.chunks import Chunk
 from hdsim.errors import ConfigError, DecisionError
-from hdsim.util.arrays import Floats, Ints
+from hdsim.util.arrays import Flags, Floats, Ints
 from hdsim.util.copies import own, with_own_containers
 from hdsim.util.units import in_bytes
 from hdsim.workload.constraints import Constraints
@@ -126,7 +125,7 @@ class Requests(NamedTuple):
         storage, place = self.storage[job] if self.storage else 0.0, self.places.of_job[job]
         return Chunk(number, size // number, gpus // number, self.memory[job], self.cpu[job], storage, place)
 
-    def allowed(self, job: int) -> NDArray[np.bool_] | None:
+    def allowed(self, job: int) -> Flags | None:
         """(N,) nodes that the constraints of a job allow, None for all nodes."""
         return None if self.places is None else self.places.masks[self.places.of_job[job]]
 
@@ -140,12 +139,7 @@ class Requests(NamedTuple):
         return kind
 
     def check_gpus(self, job: int, ids: Ints, platform: Platform) -> None:
-        """Checks that a job has as many GPUs to its cores on each of its nodes as it asked for.
-
-        Args:
-            job: The job.
-            ids: (n,) core ids, those of GPUs included.
-            platform: The platform.
+        """Checks that (n,) ids of cores and GPUs have as many GPUs to the cores on each node as a job asked for.
 
         Raises:
             DecisionError: It has not.
@@ -171,9 +165,6 @@ class AllowedNodes:
     Attributes:
         masks: (N,) nodes that each distinct constraints allow, None for all nodes.
         of_job: Index in `masks` of the constraints of each job.
-
-    Args:
-        platform: The platform.
     """
 
     __deepcopy__ = with_own_containers
@@ -182,7 +173,7 @@ class AllowedNodes:
         self._nodes = list(zip(platform.node_names, platform.node_labels, platform.node_taints, strict=True))
         self._index: dict[Constraints, int] = {}
         self._known: list[Constraints] = []
-        self.masks: list[NDArray[np.bool_] | None] = []
+        self.masks: list[Flags | None] = []
         self.of_job: list[int] = []
         self._place(Constraints())
 
@@ -201,7 +192,7 @@ class AllowedNodes:
             elif not allows:
                 self.masks[place] = self._mask(constraints)
 
-    def exclusions(self, place: int, among: NDArray[np.bool_]) -> list[tuple[int, str]]:
+    def exclusions(self, place: int, among: Flags) -> list[tuple[int, str]]:
         """Returns why constraints exclude nodes: the number of nodes of each reason, taints first.
 
         A node counts once, as for kube-scheduler: for its first taint that is not tolerated, otherwise for its labels.
@@ -227,7 +218,7 @@ class AllowedNodes:
             self.masks.append(self._mask(constraints))
         return place
 
-    def _mask(self, constraints: Constraints) -> NDArray[np.bool_] | None:
+    def _mask(self, constraints: Constraints) -> Flags | None:
         mask = np.array([constraints.allows(*node) for node in self._nodes], np.bool_)
         return None if mask.all() else mask
 
@@ -249,8 +240,8 @@ class FreeNodes:
         gpus: Ints | Floats | None = None,
         pods: Floats | None = None,
         storage: Floats | None = None,
-        masks: Sequence[NDArray[np.bool_] | None] = (),
-        up: NDArray[np.bool_] | None = None,
+        masks: Sequence[Flags | None] = (),
+        up: Flags | None = None,
     ) -> None:
         more = (gpus, pods, storage) if gpus is not None or masks else ()
         self._tracked = [each is not None for each in more]
@@ -292,11 +283,11 @@ class FreeNodes:
         """Returns a copy with its own amounts."""
         return FreeNodes(self.idle, self.memory, self.gpus, self.pods, self.storage, self.masks, self.up)
 
-    def arrays(self) -> tuple[Floats, NDArray[np.bool_]]:
+    def arrays(self) -> tuple[Floats, Flags]:
         """Returns the (R, N) amounts and the (M, N) allowed nodes of :mod:`hdsim.cluster.kernels.chunks`."""
         return self._amounts.copy(), np.array([self._allowed(mask) for mask in self.masks or [None]])
 
-    def _allowed(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    def _allowed(self, mask: Flags | None) -> Flags:
         up = np.True_ if self.up is None else self.up
         return np.full(len(self.idle), up) if mask is None else mask & up
 

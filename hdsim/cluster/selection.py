@@ -24,16 +24,13 @@ STATIC_KEYS = {
 
 
 def policies_in_use(core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> tuple[str, list[str]]:
-    """Returns the default core policy and all that an agent uses, none for any; see ``ClusterState``.
+    """Returns the default core policy and all that an agent uses, none for any; see ``Cluster``.
 
     Raises:
         ConfigError: There is no such policy.
     """
     if core_policy not in CORE_POLICIES:
-        raise ConfigError(
-            not_one_of(core_policy, CORE_POLICIES),
-            where="agent.core_policy",
-        )
+        raise ConfigError(not_one_of(core_policy, CORE_POLICIES), where="agent.core_policy")
     return core_policy, list(dict.fromkeys([core_policy, *core_policies])) if fixed_policy or core_policies else []
 
 

@@ -24,7 +24,7 @@ from hdsim.util.plugins import installed
 from hdsim.util.resources import bundled, folder, options
 
 #: Groups whose options set keys.
-_SETTING = (
+SETTING_GROUPS = (
     *("platform", "workload", "agent", "backend", "contention", "network", "failures", "env", "train"),
     *("controller", "forecaster", "runner"),
 )
@@ -82,28 +82,6 @@ def settings(path: Path) -> dict[str, Setting]:
     }
 
 
-def default_settings(command: str) -> dict[str, str]:
-    """Returns the values of all keys without overrides as text, and the option of each group.
-
-    The value of a key that the option of a group lacks is that of another option.
-
-    Args:
-        command: File in ``conf/`` without its suffix, such as ``config`` of `hdsim run`.
-    """
-    import yaml
-
-    path = folder("conf") / f"{command}.yaml"
-    found = {key: _value(setting.value) for key, setting in settings(path).items()}
-    listed_options = yaml.safe_load(path.read_text(encoding="utf-8"))["defaults"]
-    for group, option in (item for each in listed_options if isinstance(each, dict) for item in each.items()):
-        if option is None or option in options(group):
-            found[group] = _value(option)
-        for name in sorted(options(group) if group in _SETTING else (), key=option.__ne__):
-            for key, setting in settings(options(group)[name]).items():
-                found.setdefault(f"{group}.{key}", _value(setting.value))
-    return found
-
-
 def agents() -> dict[str, Description]:
     """Returns agents: the short names that are single words, and the options of the group ``agent``."""
     from hdsim.scheduling.agent import SHORT_NAMES
@@ -158,13 +136,13 @@ def keys() -> dict[str, Description]:
     found = {
         key: _key(key, rules[key], *(f"expected  {rule}: {', '.join(of)}" for rule, of in expected.items()))
         for key, expected in expecting.items()
-        if key.partition(".")[0] not in _SETTING
+        if key.partition(".")[0] not in SETTING_GROUPS
     }
-    for group in (*_SETTING, "experiment"):
+    for group in (*SETTING_GROUPS, "experiment"):
         names = ", ".join(options(group))
         found[group] = _key(group, f"an option: {names}", f"options  {names}")
         members: dict[str, list[str]] = {}
-        for option, path in options(group).items() if group in _SETTING else ():
+        for option, path in options(group).items() if group in SETTING_GROUPS else ():
             for key, setting in settings(path).items():
                 members.setdefault(key, []).append(f"{group}={option}: {_shown(setting)}")
         for key, lines in members.items():
@@ -255,14 +233,7 @@ def _classes(key: str) -> dict[str, Description]:
 
 
 def _with_installed(found: dict[str, Description], group: str, summary: str, details: str) -> dict[str, Description]:
-    """Adds the plug-ins of installed packages, which are not imported.
-
-    Args:
-        found: Entries of hdsim.
-        group: Group of the plug-ins.
-        summary: Line about one of them, with a place for its class.
-        details: Text, with a place for its name.
-    """
+    """Adds plug-ins of installed packages, which are not imported; texts have places for the class and for the name."""
     for entry in installed(group):
         found.setdefault(
             entry.name, Description(summary.format(entry.value, name=entry.name), details.format(entry.name))
@@ -294,9 +265,10 @@ def _comment(path: Path) -> list[str]:
 
 
 def _shown(setting: Setting) -> str:
-    value = _value(setting.value)
+    value = written(setting.value)
     return f"{value}  ({setting.note})" if setting.note else value
 
 
-def _value(value: Any) -> str:
+def written(value: Any) -> str:
+    """Returns a value as it is written in a configuration."""
     return value if isinstance(value, str) else json.dumps(value)

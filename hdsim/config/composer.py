@@ -63,19 +63,12 @@ _LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm"
 
 @dataclass(frozen=True)
 class Composition:
-    """A composed configuration.
+    """A composed configuration."""
 
-    Attributes:
-        config: The configuration, checked; its paths are absolute with ``hydra.job.chdir``.
-        overrides: The overrides that it was composed with, without those of Hydra's own keys.
-        directory: Directory of the run, in a sweep that of the sweep.
-        hydra: The composition with Hydra's part, for ``.hydra``.
-    """
-
-    config: dict[str, Any]
-    overrides: tuple[str, ...]
-    directory: Path
-    hydra: DictConfig
+    config: dict[str, Any]  # the configuration, checked; its paths are absolute with ``hydra.job.chdir``
+    overrides: tuple[str, ...]  # the overrides that it was composed with, without those of Hydra's own keys
+    directory: Path  # directory of the run, in a sweep that of the sweep
+    hydra: DictConfig  # the composition with Hydra's part, for ``.hydra``
 
     @property
     def subdirectory(self) -> str | None:
@@ -472,11 +465,7 @@ def plain(composed: DictConfig) -> dict[str, Any]:
 
 
 def resolved(composed: DictConfig, without: Container[str] = ()) -> dict[str, Any]:
-    """Returns the values of a configuration, with references resolved.
-
-    Args:
-        composed: The configuration.
-        without: Keys that are left out.
+    """Returns the values of a configuration but for some keys, with references resolved.
 
     Raises:
         ConfigError: A value is missing, or cannot be resolved.

@@ -22,11 +22,7 @@ _TRAINING_SEED = 1
 
 
 def read_platform(config: Mapping[str, Any], backend: Backend | None = None) -> Platform:
-    """Reads the platform of a configuration.
-
-    Args:
-        config: The configuration.
-        backend: Its backend, which may have a platform of its own (``platform=cluster``) and may not know cores.
+    """Reads the platform of a configuration; its backend may have one of its own and may not know cores.
 
     Raises:
         HdsimError: There is none, or it cannot be used.

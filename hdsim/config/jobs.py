@@ -24,9 +24,6 @@ _Result = TypeVar("_Result")
 class Callbacks:
     """The callbacks of a configuration (``hydra.callbacks``).
 
-    Args:
-        composed: The configuration.
-
     Raises:
         ConfigError: One of them cannot be made.
     """
@@ -52,10 +49,6 @@ class Callbacks:
 
 def call_as_job(composed: DictConfig, function: Callable[[], _Result]) -> _Result:
     """Calls a function as a job of Hydra.
-
-    Args:
-        composed: The composition of the run.
-        function: The function; its exceptions are raised here.
 
     Raises:
         ConfigError: Hydra cannot apply its own settings.

@@ -22,10 +22,6 @@ from hdsim.util.rules import (
 )
 
 
-def _is_table_of_texts(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) > 0 and all(TEXT.accepts(text) for text in value.values())
-
-
 def _are_names(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(map(TEXT.accepts, value)) and len(set(value)) == len(value)
 
@@ -35,8 +31,10 @@ def _are_levels(value: Any) -> bool:
     return numbers and value == sorted(set(value))
 
 
-def _is_table_of_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) > 0 and all(POSITIVE.accepts(number) for number in value.values())
+def _table_of(what: str, rule: Rule) -> Rule:
+    return Rule(
+        what, lambda value: isinstance(value, dict) and len(value) > 0 and all(map(rule.accepts, value.values()))
+    )
 
 
 def _grid_of(what: str, rule: Rule) -> Rule:
@@ -133,7 +131,7 @@ GANG_RULES: dict[str, Rule | dict[str, Any]] = {
     "profile": TEXT,
     "actual": TEXT,
     "forecasts": TEXT,
-    "tasks": Rule("the series of each task, such as {affinity: nyc_taxi_1}", _is_table_of_texts),
+    "tasks": _table_of("the series of each task, such as {affinity: nyc_taxi_1}", TEXT),
     # The allowed words are checked where they are used.
     "scaling": TEXT,
     "planner": TEXT,
@@ -148,7 +146,7 @@ GANG_RULES: dict[str, Rule | dict[str, Any]] = {
     },
 }
 _STRESSORS: dict[str, Rule | dict[str, Any]] = {
-    "operations": Rule("numbers > 0 by task, such as {memcpy: 4000}", _is_table_of_numbers),
+    "operations": _table_of("numbers > 0 by task, such as {memcpy: 4000}", POSITIVE),
     "scale": POSITIVE,
     "instances": integers_from(0),
 }
@@ -201,19 +199,12 @@ PROFILE_RULES: dict[str, Rule | dict[str, Any]] = {
 
 
 class Schema(NamedTuple):
-    """Keys of a command.
+    """Keys of a command."""
 
-    Attributes:
-        tells: A key that tells its configurations from those of the commands behind it, empty for the last.
-        rules: Its own keys with their rules.
-        groups: Groups whose keys belong to the classes that they name.
-        optional: Groups that a configuration may lack.
-    """
-
-    tells: str
-    rules: dict[str, Rule | dict[str, Any]]
-    groups: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
+    tells: str  # a key that tells its configurations from those of the commands behind it, empty for the last
+    rules: dict[str, Rule | dict[str, Any]]  # its own keys with their rules
+    groups: tuple[str, ...] = ()  # groups whose keys belong to the classes that they name
+    optional: tuple[str, ...] = ()  # groups that a configuration may lack
 
 
 _MODELS = (*(group for group in OPEN_GROUPS if group not in ("controller", "forecaster")), "env")
@@ -238,10 +229,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Checks the names and values of all keys.
-
-    Args:
-        config: The composed configuration without Hydra's own part.
+    """Checks the names and values of all keys of a composed configuration without Hydra's own part.
 
     Returns:
         The configuration, whole numbers written as floats (``1e4``) turned into integers.

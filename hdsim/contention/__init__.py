@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Contention:
     """
 
     kernel: ClassVar[int] = 0
-    parameters: NDArray[np.float64]
+    parameters: Floats
 
     __deepcopy__ = itself
 
@@ -51,7 +52,7 @@ class Contention:
         """Returns whether the model can slow any of the jobs; otherwise the replay does not use it."""
         return True
 
-    def alike(self) -> NDArray[np.int64]:
+    def alike(self) -> Ints:
         """(P,) numbers; processors of equal numbers have equal speeds for equal demands. By default all differ.
 
         Speeds must depend only on the processor and the demands and must not decrease when a demand ends: the engine
@@ -64,7 +65,7 @@ class ProcessorContention(Contention, ABC):
     """A model in which all busy cores of a processor have the same speed, the faster type of model."""
 
     @abstractmethod
-    def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
+    def speeds(self, processors: NDArray[np.integer], demands: Floats) -> Floats:
         """Computes the speed of the busy cores of processors on which a job starts or ends.
 
         Args:
@@ -80,9 +81,7 @@ class CoreContention(Contention, ABC):
     """A model in which the busy cores of a processor have individual speeds."""
 
     @abstractmethod
-    def core_speeds(
-        self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def core_speeds(self, processors: NDArray[np.integer], first: Ints, demands: Floats) -> Floats:
         """Computes the speed of each busy core of processors on which a job starts or ends.
 
         Args:
@@ -95,7 +94,7 @@ class CoreContention(Contention, ABC):
         """
 
 
-def by_bandwidth(platform: Platform) -> NDArray[np.int64]:
+def by_bandwidth(platform: Platform) -> Ints:
     """(P,) numbers, equal for processors of equal memory bandwidth."""
     return np.unique(platform.mem_bw, return_inverse=True)[1]
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hdsim.contention import ROUNDING, CoreContention, by_bandwidth, shares_bandwidth
 from hdsim.contention.kernels.speeds import FAIR_SHARE, fair_share
 from hdsim.errors import ConfigError
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import is_finite
 
 if TYPE_CHECKING:
@@ -46,17 +47,12 @@ class FairShare(CoreContention):
         self.parameters = np.stack([bandwidth * (1 + ROUNDING), bandwidth, bound])
 
     def applies(self, workload: Workload) -> bool:
-        """See :meth:`hdsim.contention.Contention.applies`."""
         return bool((self.parameters[2] > 0).all()) and shares_bandwidth(self.platform, workload)
 
-    def alike(self) -> NDArray[np.int64]:
-        """See :meth:`hdsim.contention.Contention.alike`."""
+    def alike(self) -> Ints:
         return by_bandwidth(self.platform)
 
-    def core_speeds(
-        self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
+    def core_speeds(self, processors: NDArray[np.integer], first: Ints, demands: Floats) -> Floats:
         speeds = np.empty(len(demands))
         fair_share(self.parameters, np.asarray(processors, np.int64), first, demands, speeds, speeds.copy())
         return speeds

@@ -13,6 +13,7 @@ from hdsim.contention import CoreContention
 from hdsim.contention.kernels.speeds import SMOOTHSTEP, smoothstep
 from hdsim.errors import ConfigError, HdsimError, PlatformError, nearest
 from hdsim.platform.schema import GPU
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import is_finite
 
 if TYPE_CHECKING:
@@ -78,17 +79,12 @@ class Smoothstep(CoreContention):
         self.parameters = np.ascontiguousarray(np.vstack([by_type[:, platform.processor_type], scale]))
 
     def applies(self, workload: Workload) -> bool:
-        """See :meth:`hdsim.contention.Contention.applies`."""
         return bool((workload.memory_bandwidth > 0).any())
 
-    def alike(self) -> NDArray[np.int64]:
-        """See :meth:`hdsim.contention.Contention.alike`."""
+    def alike(self) -> Ints:
         return self.platform.processor_type.astype(np.int64)
 
-    def core_speeds(
-        self, processors: NDArray[np.integer], first: NDArray[np.int64], demands: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """See :meth:`hdsim.contention.CoreContention.core_speeds`."""
+    def core_speeds(self, processors: NDArray[np.integer], first: Ints, demands: Floats) -> Floats:
         speeds = np.empty(len(demands))
         smoothstep(self.parameters, np.asarray(processors, np.int64), first, demands, speeds)
         return speeds

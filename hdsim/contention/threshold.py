@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hdsim.contention import ROUNDING, ProcessorContention, by_bandwidth, shares_bandwidth
 from hdsim.contention.kernels.speeds import THRESHOLD, threshold
 from hdsim.platform.power import BUSY_SPEED
+from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -26,15 +27,12 @@ class Threshold(ProcessorContention):
         self.parameters = np.stack([platform.mem_bw * (1 + ROUNDING), np.full(platform.n_processors, BUSY_SPEED[1])])
 
     def applies(self, workload: Workload) -> bool:
-        """See :meth:`hdsim.contention.Contention.applies`."""
         return shares_bandwidth(self.platform, workload)
 
-    def alike(self) -> NDArray[np.int64]:
-        """See :meth:`hdsim.contention.Contention.alike`."""
+    def alike(self) -> Ints:
         return by_bandwidth(self.platform)
 
-    def speeds(self, processors: NDArray[np.integer], demands: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`hdsim.contention.ProcessorContention.speeds`."""
+    def speeds(self, processors: NDArray[np.integer], demands: Floats) -> Floats:
         speeds = np.empty(len(demands))
         threshold(self.parameters, np.asarray(processors, np.int64), demands, speeds)
         return speeds

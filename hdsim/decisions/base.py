@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.util.arrays import Floats
+from hdsim.util.arrays import Flags, Floats
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.decisions.wait_queue import WaitQueue
     from hdsim.platform.model import Platform
 
-Mask = NDArray[np.bool_]
+Mask = Flags
 Observation = NDArray[np.float32] | dict[str, NDArray[Any]]
 
 
@@ -128,11 +128,11 @@ class ObjectiveSetup(Protocol):
     """
 
     @property
-    def cluster(self) -> Cluster: ...  # noqa: D102
+    def cluster(self) -> Cluster: ...
     @property
-    def contention(self) -> object: ...  # noqa: D102
+    def contention(self) -> object: ...
     @property
-    def infeasible(self) -> Collection[int]: ...  # noqa: D102
+    def infeasible(self) -> Collection[int]: ...
 
 
 class Decisions(Protocol):
@@ -143,7 +143,7 @@ class Decisions(Protocol):
     """
 
     @property
-    def wait_queue(self) -> WaitQueue: ...  # noqa: D102
+    def wait_queue(self) -> WaitQueue: ...
 
 
 class Objective(ABC):

@@ -66,8 +66,7 @@ def check_episode_settings(
 
     if per_deployment:
         own["per_deployment"] = True
-    kind: Objective = OBJECTIVES.construct(made, objective, reward == "integrated", **own)
-    return kind
+    return OBJECTIVES.construct(made, objective, reward == "integrated", **own)
 
 
 #: Names of the settings that every environment has.

@@ -22,29 +22,24 @@ class Rate(Objective):
     """A quantity of the cluster: its value right after the action, or its integral until the next decision."""
 
     def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
-        """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._total = self._since = self._rate = 0.0
 
     def on_instant(self) -> None:
-        """See :meth:`Objective.on_instant`."""
         if self.integrated:
             now = self.cluster.now
             self._total += self._rate * (now - self._since)
             self._since = now
 
     def after_action(self, action: int) -> None:
-        """See :meth:`Objective.after_action`."""
         if not self.integrated:
             self._total = self.value()
 
     def end_of_pass(self) -> None:
-        """See :meth:`Objective.end_of_pass`."""
         if self.integrated:
             self._rate = self.value()
 
     def reward(self, over: bool) -> float:
-        """See :meth:`Objective.reward`."""
         total, self._total = self._total, 0.0
         return total
 
@@ -75,13 +70,11 @@ class AverageJobSlowdown(Rate):
     shortest: ClassVar[float] = 1.0
 
     def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
-        """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._weight: list[float] = (1.0 / np.maximum(setup.cluster.workload.requested_time, self.shortest)).tolist()
         self._sum = 0.0
 
     def on_instant(self) -> None:
-        """See :meth:`Objective.on_instant`."""
         super().on_instant()
         cluster, weight = self.cluster, self._weight
         for job in cluster.submitted:
@@ -93,7 +86,6 @@ class AverageJobSlowdown(Rate):
             self._sum = 0.0
 
     def value(self) -> float:
-        """See :meth:`Rate.value`."""
         return -self._sum
 
 
@@ -115,7 +107,6 @@ class AverageJobCompletion(Rate):
     metric = "mean_turnaround_time"
 
     def value(self) -> float:
-        """See :meth:`Rate.value`."""
         return -float(len(self.cluster.queue) + len(self.cluster.running))
 
 
@@ -131,20 +122,17 @@ class ExpectedCompletion(Objective):
     needs_dates = True
 
     def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
-        """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
         self._ended = self._sum = self._paid = 0.0
 
     def on_instant(self) -> None:
-        """See :meth:`Objective.on_instant`."""
         cluster = self.cluster
         # An interrupted job has no finish yet.
         done = (job for job in cluster.ended if not math.isnan(cluster.finish_time[job]))
         self._ended += sum(cluster.now - self._submission[job] for job in done)
 
     def end_of_pass(self) -> None:
-        """See :meth:`Objective.end_of_pass`."""
         cluster, submission, dates = self.cluster, self._submission, self.dates
         self._sum = (
             self._ended
@@ -153,7 +141,6 @@ class ExpectedCompletion(Objective):
         )
 
     def reward(self, over: bool) -> float:
-        """See :meth:`Objective.reward`."""
         before, self._paid = self._paid, self._sum
         return before - self._sum
 
@@ -164,7 +151,6 @@ class AverageUtilization(Rate):
     metric = "utilization"
 
     def value(self) -> float:
-        """See :meth:`Rate.value`."""
         return float(self._computing_cores())
 
 
@@ -178,11 +164,9 @@ class Makespan(Rate):
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
-        """See :meth:`Objective.sees_cores`."""
         return not platform.homogeneous_speed or platform.n_gpus > 0
 
     def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
-        """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         platform = setup.cluster.platform
         self._peak = platform.gflops
@@ -192,7 +176,6 @@ class Makespan(Rate):
         self._alike = not (self._contended or self.sees_cores(platform))
 
     def value(self) -> float:
-        """See :meth:`Rate.value`."""
         cluster = self.cluster
         if self._alike:
             return self._computing_cores() * cluster.platform.reference_gflops
@@ -215,11 +198,9 @@ class EnergyConsumption(Rate):
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
-        """See :meth:`Objective.sees_cores`."""
         return True
 
     def value(self) -> float:
-        """See :meth:`Rate.value`."""
         platform, busy = self.cluster.platform, self._computing_by_processor()
         return -float(platform.power @ processor_power(platform.cores_per_processor, busy))
 
@@ -237,12 +218,10 @@ class Edp(EnergyConsumption):
         super().__init__(integrated=True)
 
     def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
-        """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._energy = self._product = 0.0
 
     def reward(self, over: bool) -> float:
-        """See :meth:`Objective.reward`."""
         self._energy += super().reward(over)
         before, self._product = self._product, self._energy * self._since
         return self._product - before
@@ -259,14 +238,12 @@ class BoundedSlowdown(Objective):
     needs_known_jobs = True
 
     def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
-        """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._submission: list[float] = setup.cluster.workload.submission_time.tolist()
         self._jobs = max(len(self._submission) - len(setup.infeasible), 1)
         self._total = 0.0
 
     def on_instant(self) -> None:
-        """See :meth:`Objective.on_instant`."""
         cluster = self.cluster
         for job in cluster.ended:
             finish, start = cluster.finish_time[job], cluster.starting_time[job]
@@ -275,7 +252,6 @@ class BoundedSlowdown(Objective):
                 self._total -= max((finish - self._submission[job]) / max(finish - start, TAU), 1.0)
 
     def reward(self, over: bool) -> float:
-        """See :meth:`Objective.reward`."""
         if not (self.integrated or over):
             return 0.0
         total, self._total = self._total, 0.0
@@ -294,18 +270,15 @@ class LoadImbalance(Objective):
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
-        """See :meth:`Objective.sees_cores`."""
         return True
 
     def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
-        """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         cores = setup.cluster.node_cpu
         self._cores = np.where(cores > 0, cores, 1)
         self._deviation = self._reward = 0.0
 
     def after_action(self, action: int) -> None:
-        """See :meth:`Objective.after_action`."""
         if action == len(self._cores):
             self._reward = 0.0
             return
@@ -321,7 +294,6 @@ class LoadImbalance(Objective):
         return decrease
 
     def reward(self, over: bool) -> float:
-        """See :meth:`Objective.reward`."""
         return self._reward
 
 
@@ -344,14 +316,12 @@ class ClusterBalance(LoadImbalance):
         self.per_deployment = per_deployment
 
     def begin(self, setup: ObjectiveSetup, problem: Decisions) -> None:
-        """See :meth:`Objective.begin`."""
         super().begin(setup, problem)
         self._times = np.zeros(len(self._cores))
         self._last = -1
         self._deployment: tuple[float, int] | None = None
 
     def paid(self, action: int, decrease: float) -> float:
-        """See :meth:`LoadImbalance.paid`."""
         if self.per_deployment:
             partial = self.problem.wait_queue.partial
             self._enter(self.cluster.started[-1] if partial is None else partial.job)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.scheduling.orders import JobOrder, job_order
 from hdsim.scheduling.queue import DynamicQueue, FixedQueue
-from hdsim.util.arrays import Ints
+from hdsim.util.arrays import Flags, Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -23,9 +22,6 @@ class WaitQueue(FixedQueue):
         partial: The placement under construction, None if there is none.
         proposed: The job that a base policy is about to start, None if there is none.
         delays: Delays of each queued job that was delayed.
-
-    Args:
-        cluster: The cluster before its first event.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -39,7 +35,7 @@ class WaitQueue(FixedQueue):
         # Those of the others that take note of every instant.
         self._stateful: list[FixedQueue | DynamicQueue] = []
         self._smallest = self.ordered("smallest")
-        self._seen: tuple[int, Ints, NDArray[np.bool_]] | None = None
+        self._seen: tuple[int, Ints, Flags] | None = None
 
     def ordered(self, name: str) -> FixedQueue:
         """The queue in another fixed order; call it before the first event."""
@@ -98,7 +94,7 @@ class WaitQueue(FixedQueue):
             return True
         return bool(self.peek(most)[1].any())
 
-    def peek(self, most: int) -> tuple[Ints, NDArray[np.bool_]]:
+    def peek(self, most: int) -> tuple[Ints, Flags]:
         """The first `most` queued jobs in order of submission, and whether each of them fits now."""
         if self._seen is None or self._seen[0] != most:
             jobs = np.array(self.jobs[:most], np.int64)
@@ -115,11 +111,10 @@ class WaitQueue(FixedQueue):
         """The proposed job, else the head in order of submission; the queue is not empty."""
         return self.jobs[0] if self.proposed is None else self.proposed
 
-    def _fitting(self, jobs: Ints) -> NDArray[np.bool_]:
+    def _fitting(self, jobs: Ints) -> Flags:
         cluster = self._cluster
         if cluster.only_counts:
-            fits: NDArray[np.bool_] = cluster.workload.requested_cores[jobs] <= cluster.n_idle
-            return fits
+            return cluster.workload.requested_cores[jobs] <= cluster.n_idle
         return np.array([cluster.fits(job) for job in jobs.tolist()], np.bool_)
 
 
@@ -133,10 +128,6 @@ class PartialPlacement:
         cpu_per_chunk: CPU of a chunk in cores.
         capacity: (N,) chunks that fit on each node now.
         chosen: (N,) chunks assigned to each node.
-
-    Args:
-        cluster: The cluster.
-        job: A queued job.
     """
 
     def __init__(self, cluster: Cluster, job: int) -> None:

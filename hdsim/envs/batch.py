@@ -33,7 +33,7 @@ from hdsim.envs.kernels.episode_state import EPISODE, JOB, OWN_JOB, RULES, Outco
 from hdsim.envs.kernels.episodes import step
 from hdsim.envs.kernels.node_episodes import PRESENT, Grid
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.envs.shares import MASK, SEEN, Ended, Views
+from hdsim.envs.shares import MASK, SEEN, Ended, Share, Views
 from hdsim.errors import ConfigError
 from hdsim.platform.power import BUSY_SPEED, OVERSUBSCRIBED, PSTATES
 from hdsim.results.result import Result
@@ -44,6 +44,7 @@ from hdsim.scheduling.queue import ranking
 from hdsim.scheduling.rules import DECIDING, NUMBERS, TAU, Backfilling, Deciding
 from hdsim.simulation.compiled import has_plain_jobs
 from hdsim.simulation.contended import require_speed, shared_state
+from hdsim.util.arrays import Ints
 from hdsim.util.intervals import IntervalSets
 from hdsim.util.units import in_bytes
 from hdsim.workload.model import Workload
@@ -121,7 +122,7 @@ def _kind(environment: SchedulingEnv, jobs: Workload) -> Any:
     return has_plain_jobs(environment.platform, jobs) and (cores.policies, cores.node_gpus is None)
 
 
-class Batch:
+class Batch(Share):
     """Environments that are rows of arrays; each thread steps some of them.
 
     Args:
@@ -157,7 +158,6 @@ class Batch:
         self._state = _state(environment, num_envs, longest, self._trace, on_nodes=self._grid is not None)
 
     def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
-        """See :class:`hdsim.envs.shares.Share`."""
         for key in options or {}:
             if key != "workload":
                 raise ConfigError(f"expected the key workload, got '{key}'", where="options")
@@ -176,8 +176,7 @@ class Batch:
         self._run(out, np.zeros(len(seeds), np.int64))
         self._over = (out.terminated | out.truncated).nonzero()[0].tolist()
 
-    def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
-        """See :class:`hdsim.envs.shares.Share`."""
+    def step(self, views: Views, actions: Ints) -> dict[int, Ended]:
         out = _outcome(views)
         for e in self._over:
             self._begin(e)
@@ -197,11 +196,9 @@ class Batch:
         return ended
 
     def state(self) -> list[Mapping[str, Any]]:
-        """See :class:`hdsim.envs.shares.Share`."""
         return self._before
 
     def load_state(self, views: Views, state: Sequence[Mapping[str, Any]]) -> None:
-        """See :class:`hdsim.envs.shares.Share`."""
         out = _outcome(views)
         for e, kept in enumerate(state):
             rng = self._rngs[e] = np.random.default_rng(0)
@@ -214,7 +211,7 @@ class Batch:
                 step(e, e + 1, numbers, self._trace, self._state, self._grid, out)
         self._over = []
 
-    def _run(self, out: Outcome, actions: NDArray[np.int64]) -> int:
+    def _run(self, out: Outcome, actions: Ints) -> int:
         """Steps all environments; returns the number of episodes that ended."""
         arguments: Any = actions, self._trace, self._state, self._grid, out
         own, *others = self._bounds
@@ -281,7 +278,7 @@ class Batch:
             interrupted_at=float(episode.now) if truncated else None,
         )
 
-    def _ranges(self, e: int, log: NDArray[np.int64], started: NDArray[np.int64]) -> IntervalSets:
+    def _ranges(self, e: int, log: Ints, started: Ints) -> IntervalSets:
         """The cores of the started jobs."""
         if self._grid is not None:
             sizes = self._grid.sizes[e, started]
@@ -346,7 +343,7 @@ def _columns(environment: SchedulingEnv, traces: Sequence[Workload]) -> Trace:
     # Names of the same order share one place.
     orders = {job_order(name).score: job_order(name) for name in names}
 
-    def places(chosen: Iterable[str]) -> NDArray[np.int64]:
+    def places(chosen: Iterable[str]) -> Ints:
         found = [
             episode_state.RANDOM_ORDER if name == _RANDOM else list(orders).index(job_order(name).score)
             for name in chosen

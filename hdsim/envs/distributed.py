@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.envs.batch import Batch, covers
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.envs.shares import LocalShare, Share, Views
+from hdsim.envs.shares import LocalShare, RemoteShare, Share, Views
 from hdsim.envs.vector import SAME_STEP, ShareVectorEnv, layout_of
 from hdsim.errors import BackendError, ConfigError
+from hdsim.util.arrays import Ints
 from hdsim.util.ray_cluster import connect, nodes_alive
 from hdsim.util.version import __version__
 
@@ -78,7 +78,6 @@ class RayVectorEnv(ShareVectorEnv):
             raise
 
     def state(self) -> list[Mapping[str, Any]]:
-        """See :class:`ShareVectorEnv`."""
         return [begun for worker in self._workers for begun in worker.begun]
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -119,47 +118,29 @@ class _RayNodes:
         self._lost.add(node)
 
 
-class _RayActor:
-    """An actor with environments `first` to `last` - 1, its latest outcome and the record that restores it.
+class _RayActor(RemoteShare):
+    """An actor, and the record that restores it; one that is lost is replaced.
 
     Attributes:
         begun: State of each environment before its present episode.
-
-    Args:
-        settings: See :class:`hdsim.envs.scheduling.SchedulingEnv`, in the object store.
-        first: The first environment.
-        last: The one after the last.
-        timeout: See :class:`RayVectorEnv`.
-        nodes: The nodes of the cluster.
     """
 
     def __init__(self, settings: Any, first: int, last: int, timeout: float, nodes: _RayNodes) -> None:
-        self.first, self.last = first, last
-        self.results: Views = {}
+        super().__init__(first, last)
         self.begun: list[Mapping[str, Any]] = []
         self._taken: list[list[int]] = []
         self._settings, self._timeout, self._nodes = settings, timeout, nodes
         self._start()
 
-    def __len__(self) -> int:
-        return self.last - self.first
-
-    def step(self, actions: NDArray[np.int64]) -> None:
-        """Starts the actions of its environments among those of all."""
+    def step(self, actions: Ints) -> None:
         self.call("step", actions[self.first : self.last])
 
     def call(self, method: str, *arguments: Any) -> None:
-        """Starts a method of its share."""
         self._command = (method, *arguments)
         self._deadline = time.monotonic() + self._timeout
         self._pending = self._actor.run.remote(None, *self._command)
 
     def outcome(self) -> Any:
-        """Waits until it is done; returns what its share did. A lost actor is replaced.
-
-        Raises:
-            BackendError: Actors are lost again and again, no node is left, or there is no answer in time.
-        """
         from ray.exceptions import RayActorError, RayError, RayTaskError
 
         for losses in itertools.count(1):
@@ -185,7 +166,6 @@ class _RayActor:
         return told
 
     def close(self) -> None:
-        """Ends the actor."""
         import ray
 
         with contextlib.suppress(Exception):
@@ -240,13 +220,7 @@ class _RayActor:
 
 
 class _Actor:
-    """Steps environments in a process of Ray.
-
-    Args:
-        settings: See :class:`hdsim.envs.scheduling.SchedulingEnv`.
-        count: Number of environments.
-        version: Version of hdsim in the training.
-    """
+    """Steps environments in a process of Ray."""
 
     def __init__(self, settings: Mapping[str, Any], count: int, version: str) -> None:
         self._settings, self._count, self._version = settings, count, version

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
+from hdsim.util.arrays import Ints
 from hdsim.util.resources import resolve
 from hdsim.workload.generators.base import is_generator
 from hdsim.workload.load import load_workload
@@ -54,13 +54,7 @@ def _make_trace(trace: Trace, platform: Platform) -> Workload:
 
 @dataclass(frozen=True)
 class TraceWindow:
-    """Part of a trace.
-
-    Attributes:
-        trace: Index of the trace.
-        first: Its first job.
-        jobs: Number of jobs.
-    """
+    """Part of a trace: its jobs from `first` on."""
 
     trace: int
     first: int
@@ -122,7 +116,7 @@ class Episodes(Generic[_Trace]):
         if jobs is None:
             if held:
                 raise ConfigError("expected the number of jobs of an episode, got null", where="env.jobs")
-            self._starts: list[NDArray[np.int64]] = [np.zeros(1, np.int64) for _ in traces]
+            self._starts: list[Ints] = [np.zeros(1, np.int64) for _ in traces]
         else:
             self._starts = [
                 _free_starts(len(trace), jobs, [window for window in held if window.trace == i])
@@ -190,7 +184,7 @@ class Episodes(Generic[_Trace]):
             where="env.held_out",
         )
 
-    def _by_load(self) -> NDArray[np.int64]:
+    def _by_load(self) -> Ints:
         """Indices of all windows in order of their load."""
         assert self._jobs is not None
         loads = []
@@ -202,7 +196,7 @@ class Episodes(Generic[_Trace]):
         return np.argsort(np.concatenate(loads), kind="stable")
 
 
-def _free_starts(trace_jobs: int, jobs: int, held_out: Iterable[TraceWindow]) -> NDArray[np.int64]:
+def _free_starts(trace_jobs: int, jobs: int, held_out: Iterable[TraceWindow]) -> Ints:
     """First jobs of the windows that share no job with a held-out window."""
     free = np.ones(max(trace_jobs - jobs + 1, 0), bool)
     for window in held_out:

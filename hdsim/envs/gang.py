@@ -15,6 +15,7 @@ from hdsim.errors import ConfigError
 from hdsim.gangs.load import load_gang
 from hdsim.gangs.lookahead import GangSeries, Lookahead, fitted
 from hdsim.gangs.workloads import check_rows
+from hdsim.util.arrays import Floats
 from hdsim.util.rules import NULL, SECONDS, integers_from, require
 
 Observation = NDArray[np.float32]
@@ -124,7 +125,7 @@ class GangEnv(gymnasium.Env[Observation, Any]):
             info["metrics"] = {"duration": self._duration, "checkpoints": self._checkpoints, "total": total}
         return self._observe(durations[1:]), reward, False, over, info
 
-    def _observe(self, kept: NDArray[np.float64]) -> Observation:
+    def _observe(self, kept: Floats) -> Observation:
         """(A, W) predicted durations with the present shares, and with those of every plan."""
         return self.problem.scaled(np.vstack([kept, self._current.durations[self._row]]))
 
@@ -147,21 +148,8 @@ def gang_env(
 ) -> GangEnv:
     """Makes ``hdsim/Gang-v0``: a gang with the arguments of ``hdsim bsp run``.
 
-    Args:
-        profile: See :func:`hdsim.gangs.load.load_gang`, also for the next seven.
-        tasks: See there.
-        actual: See there.
-        forecasts: See there.
-        scaling: See there.
-        planner: See there.
-        shares: See there.
-        seed: See there.
-        penalty: See :class:`GangEnv`, also for the next four.
-        supersteps: See there.
-        start: See there.
-        held_out: See there.
-        render_mode: See there.
-        **settings: Settings of :class:`hdsim.gangs.lookahead.Lookahead`.
+    The arguments up to `seed` are those of :func:`hdsim.gangs.load.load_gang`, the next ones those of
+    :class:`GangEnv`, and all others settings of :class:`hdsim.gangs.lookahead.Lookahead`.
 
     Raises:
         ConfigError: A file or a setting cannot be used.

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from hdsim.decisions import DecisionProblem
 from hdsim.decisions.base import Array, Observation
-from hdsim.decisions.episode_settings import check_episode_settings, split
+from hdsim.decisions.episode_settings import KEYS, check_episode_settings, split
 from hdsim.decisions.kinds import KINDS, OBJECTIVES, OBSERVATIONS
 from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
 from hdsim.envs.episodes import Episodes, Trace, make_traces
@@ -63,18 +63,10 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         objective: A name, file or class of :data:`hdsim.decisions.kinds.OBJECTIVES`.
         reward: ``sampled`` right after actions or ``integrated`` over the time between them.
         reward_scale: Factor of every reward.
-        jobs: See :class:`hdsim.envs.episodes.Episodes`, also for the next four.
-        held_out: See there.
-        curriculum: See there.
-        curriculum_episodes: See there.
-        curriculum_start: See there.
+        jobs, held_out, curriculum, curriculum_episodes, curriculum_start: See :class:`hdsim.envs.episodes.Episodes`.
         max_steps: Steps after which an episode is truncated, None for no limit.
         per_deployment: See :class:`hdsim.decisions.objectives.ClusterBalance`.
-        contention: See :func:`hdsim.simulate`, also for the next four.
-        network: See there.
-        failures: See there.
-        kill_at_walltime: See there.
-        batch_events: See there.
+        contention, network, failures, kill_at_walltime, batch_events: See :func:`hdsim.simulate`.
         backend: Runs the jobs of the episodes; None: the simulation does, with the two settings before. With a backend
             that brings the jobs itself an episode has those that come within `max_steps` decisions.
         render_mode: None, the only mode; ``hdsim report`` draws replays, `render` refers to it.
@@ -118,21 +110,9 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         if render_mode is not None:
             raise ConfigError(f"expected null, got '{render_mode}'", where="env.render_mode")
         self._arguments |= settings
-        settings, own = split({**settings, "action": action, "observation": observation, "objective": objective})
-        own.pop("objective")
-        self.objective = check_episode_settings(
-            action,
-            objective=objective,
-            reward=reward,
-            reward_scale=reward_scale,
-            jobs=jobs,
-            curriculum=curriculum,
-            curriculum_episodes=curriculum_episodes,
-            curriculum_start=curriculum_start,
-            max_steps=max_steps,
-            per_deployment=per_deployment,
-            **own,
-        )
+        named = {key: self._arguments[key] for key in ("action", "observation", *KEYS)}
+        settings, episodes = split({**settings, **named})
+        self.objective = check_episode_settings(action, **episodes)
         self.platform = platform
         self.render_mode = render_mode
         self.episodes = Episodes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -9,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import DecisionError
+from hdsim.util.arrays import Flags, Ints
 
 
-def action_numbers(actions: Any, count: int, size: int) -> NDArray[np.int64]:
+def action_numbers(actions: Any, count: int, size: int) -> Ints:
     """Returns the actions of environments as an array (count,).
 
     Args:
@@ -42,17 +44,11 @@ MASK, SEEN = "action_mask", "obs:"
 
 
 class Ended(NamedTuple):
-    """An episode that has ended.
+    """An episode that has ended."""
 
-    Attributes:
-        metrics: Metrics of the replay.
-        observation: The last observation, None where the next episode begins with the next step.
-        mask: The last legal actions.
-    """
-
-    metrics: Mapping[str, float]
-    observation: Any = None
-    mask: Any = None
+    metrics: Mapping[str, float]  # metrics of the replay
+    observation: Any = None  # the last observation, None where the next episode begins with the next step
+    mask: Any = None  # the last legal actions
 
 
 class Share(Protocol):
@@ -61,7 +57,7 @@ class Share(Protocol):
     def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
         """Begins an episode in each."""
 
-    def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
+    def step(self, views: Views, actions: Ints) -> dict[int, Ended]:
         """Carries out one action per environment; returns the episodes that ended."""
 
     def state(self) -> list[Mapping[str, Any]]:
@@ -74,36 +70,43 @@ class Share(Protocol):
         """Releases threads."""
 
 
-class RemoteShare(Protocol):
-    """Environments of another process, a part of all; a command is started first and awaited later.
+class RemoteShare(ABC):
+    """Environments `first` to `last` - 1 in another process; a command is started first and awaited later.
 
     Attributes:
-        first: The first of them.
-        last: The one after the last.
         results: Arrays of the latest outcome, a row for each of them.
     """
 
-    first: int
-    last: int
     results: Views
 
-    def __len__(self) -> int:
-        """Their number."""
+    def __init__(self, first: int, last: int) -> None:
+        self.first, self.last = first, last
 
-    def step(self, actions: NDArray[np.int64]) -> None:
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    @abstractmethod
+    def step(self, actions: Ints) -> None:
         """Starts the actions of its environments among those of all."""
 
+    @abstractmethod
     def call(self, method: str, *arguments: Any) -> None:
         """Starts a method of its share."""
 
+    @abstractmethod
     def outcome(self) -> Any:
-        """Waits until it is done; returns what its share did."""
+        """Waits until it is done; returns what its share did, an empty dictionary for nothing.
 
+        Raises:
+            BackendError: The process is lost or silent.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Ends the process."""
 
 
-class LocalShare:
+class LocalShare(Share):
     """Environments that this process steps one after the other.
 
     Args:
@@ -118,12 +121,10 @@ class LocalShare:
         self._before: list[Mapping[str, Any]] = [{}] * len(environments)
 
     def reset(self, views: Views, seeds: Sequence[int | None], options: Mapping[str, Any] | None) -> None:
-        """See :class:`Share`."""
         for i, seed in enumerate(seeds):
             self._begin(views, i, seed=seed, options=options)
 
-    def step(self, views: Views, actions: NDArray[np.int64]) -> dict[int, Ended]:
-        """See :class:`Share`."""
+    def step(self, views: Views, actions: Ints) -> dict[int, Ended]:
         ended: dict[int, Ended] = {}
         for i, (environment, action) in enumerate(zip(self._environments, actions.tolist(), strict=True)):
             if self._over[i]:
@@ -144,11 +145,9 @@ class LocalShare:
         return ended
 
     def state(self) -> list[Mapping[str, Any]]:
-        """See :class:`Share`."""
         return self._before
 
     def load_state(self, views: Views, state: Sequence[Mapping[str, Any]]) -> None:
-        """See :class:`Share`."""
         for i, (environment, kept) in enumerate(zip(self._environments, state, strict=True)):
             environment.np_random.bit_generator.state = kept["source"]
             environment.unwrapped.episodes.drawn = kept["drawn"]
@@ -166,7 +165,7 @@ class LocalShare:
         views["terminated"][i] = views["truncated"][i] = views["invalid_action"][i] = False
         _show(views, i, *self._reset(i, **arguments))
 
-    def _reset(self, i: int, seed: int | None = None, options: Any = None) -> tuple[Any, NDArray[np.bool_]]:
+    def _reset(self, i: int, seed: int | None = None, options: Any = None) -> tuple[Any, Flags]:
         environment = self._environments[i]
         if seed is not None:
             environment.unwrapped.np_random = np.random.default_rng(seed)
@@ -178,7 +177,7 @@ class LocalShare:
         return seen, info[MASK]
 
 
-def _show(views: Views, i: int, seen: Any, mask: NDArray[np.bool_]) -> None:
+def _show(views: Views, i: int, seen: Any, mask: Flags) -> None:
     views[MASK][i] = mask
     if isinstance(seen, dict):
         for name, array in seen.items():

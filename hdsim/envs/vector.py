@@ -28,13 +28,13 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numpy.typing import NDArray
 
 from hdsim.decisions.base import positive_int
 from hdsim.envs.batch import Batch, covers, has_ranges
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views, action_numbers
 from hdsim.errors import BackendError, ConfigError, DecisionError
+from hdsim.util.arrays import Flags, Floats, Ints
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         #: Whether the same actions lead to the same episodes.
         self.repeats: bool = getattr(environment.unwrapped, "repeats", True)
         self._n_actions = int(environment.action_space.n)
-        self._mask: NDArray[np.bool_] | None = None
+        self._mask: Flags | None = None
         self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}
         self.single_observation_space = environment.observation_space
         self.single_action_space = environment.action_space
@@ -109,9 +109,7 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         seeds: Sequence[Any] = seed  # type: ignore[assignment]
         return self._begin("reset", seeds, options)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, Floats, Flags, Flags, dict[str, Any]]:
         """Carries out an action in every environment.
 
         Raises:
@@ -132,7 +130,7 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
             info |= self._ended(ended)
         return self._observations(views), views["reward"], views["terminated"], views["truncated"], info
 
-    def action_masks(self) -> NDArray[np.bool_]:
+    def action_masks(self) -> Flags:
         """(E, A) which actions the masks allow now.
 
         Raises:
@@ -157,7 +155,7 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
         for process in self._others:
             process.close()
 
-    def _require_episodes(self) -> NDArray[np.bool_]:
+    def _require_episodes(self) -> Flags:
         """Returns (E, A) the legal actions of the present episodes."""
         if self._mask is None or self.closed:
             raise DecisionError(f"expected reset() first{', of open environments' if self.closed else ''}")
@@ -280,11 +278,7 @@ def _equal(first: SchedulingEnv, count: int, settings: Mapping[str, Any]) -> lis
 
 
 class _Signal:
-    """A signal to a waiting process; the semaphore also makes earlier writes visible.
-
-    Args:
-        start: Context of :mod:`multiprocessing`.
-    """
+    """A signal to a waiting process; the semaphore also makes earlier writes visible."""
 
     def __init__(self, start: Any) -> None:
         self._semaphore = start.Semaphore(0)
@@ -311,13 +305,13 @@ class _Signal:
         return told
 
 
-class _Process:
-    """A worker process with environments `first` to `last` - 1, and its outcome."""
+class _Process(RemoteShare):
+    """A worker process; the loss of the last reference ends it, too."""
 
     def __init__(
         self, start: Any, settings: Any, same_step: bool, buffers: Any, layout: Any, first: int, last: int
     ) -> None:
-        self.first, self.last = first, last
+        super().__init__(first, last)
         self.results = _views(buffers, layout, first, last)
         self._actions = self.results.pop(_ACTION)
         self._begun, self._done = _Signal(start), _Signal(start)
@@ -332,27 +326,17 @@ class _Process:
         # Without it multiprocessing would wait at exit for a process that ignores SIGTERM.
         atexit.register(self._end)
 
-    def __len__(self) -> int:
-        return self.last - self.first
-
-    def step(self, actions: NDArray[np.int64]) -> None:
-        """Starts the actions of its environments among those of all."""
+    def step(self, actions: Ints) -> None:
         self._actions[:] = actions[self.first : self.last]
         self._word[0] = _STEP
         self._begun.give()
 
     def call(self, method: str, *arguments: Any) -> None:
-        """Starts a method of its share."""
         self._word[0] = _CALL
         self._pipe.send((method, arguments))
         self._begun.give()
 
     def outcome(self) -> Any:
-        """Waits until it is done; returns what its share did, an empty dictionary for nothing.
-
-        Raises:
-            BackendError: The process has died.
-        """
         while not self._done.taken():
             if not self._process.is_alive():
                 raise BackendError(f"a process with environments died with status {self._process.exitcode}")
@@ -364,7 +348,6 @@ class _Process:
         return told
 
     def close(self) -> None:
-        """Ends the process; so does the loss of the last reference."""
         atexit.unregister(self._end)
         self._end()
 

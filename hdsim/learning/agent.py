@@ -20,6 +20,7 @@ from hdsim.gangs.lookahead import Lookahead
 from hdsim.learning import checkpoint
 from hdsim.learning.settings import checked, integer
 from hdsim.scheduling.agent import Agent
+from hdsim.util.arrays import Flags, Floats, Ints
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 #: Observations of E environments: an array (E, ...), or several by name.
 Observations = NDArray[Any] | dict[str, NDArray[Any]]
 #: Actions that are legal in each of E environments, (E, A).
-Masks = NDArray[np.bool_]
+Masks = Flags
 
 #: Jobs of a cluster, or the CPU shares of a gang.
 Problem = DecisionProblem | Lookahead
@@ -70,6 +71,20 @@ class TensorShapes:
         return cls(map_arrays(tuple, observation), actions)
 
     @property
+    def array(self) -> tuple[int, ...]:
+        """Shape of an observation that is one array.
+
+        Raises:
+            ConfigError: It is several.
+        """
+        if isinstance(self.observation, dict):
+            raise ConfigError(
+                "expected an observation of one array such as minimal or jobs for this agent, got several",
+                where="env.observation",
+            )
+        return self.observation
+
+    @property
     def row_per_action(self) -> bool:
         """Whether an observation has a row for each action, but for one that takes none of them: jobs or nodes."""
         observation = self.observation
@@ -94,12 +109,12 @@ class Transitions:
 
     observations: Observations
     masks: Masks
-    actions: NDArray[np.int64]
-    rewards: NDArray[np.float64]
+    actions: Ints
+    rewards: Floats
     next_observations: Observations
     next_masks: Masks
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
+    terminated: Flags
+    truncated: Flags
     scale: float = 1.0
 
 
@@ -149,11 +164,11 @@ class LearningAgent(Agent):
         """Creates networks, optimisers and storage; the generator of PyTorch is seeded."""
 
     @abstractmethod
-    def probabilities(self, observations: Observations, masks: Masks) -> NDArray[np.float64]:
+    def probabilities(self, observations: Observations, masks: Masks) -> Floats:
         """(E, A) probability of each action under the present policy, without exploration."""
 
     @abstractmethod
-    def explore(self, observations: Observations, masks: Masks) -> NDArray[np.int64]:
+    def explore(self, observations: Observations, masks: Masks) -> Ints:
         """(E,) actions for training, with exploration."""
 
     @abstractmethod
@@ -205,7 +220,7 @@ class LearningAgent(Agent):
         while problem.pending():
             problem.act(self.choose(problem.observe(), problem.mask()))
 
-    def choose(self, observation: Any, mask: NDArray[np.bool_]) -> int:
+    def choose(self, observation: Any, mask: Flags) -> int:
         """The action for one observation: the most probable one, or a drawn one with `sample`."""
         (probability,) = self.probabilities(map_arrays(lambda array: array[None], observation), mask[None])
         return int(draw(probability[None], self._draws)[0] if self.sample else np.argmax(probability))
@@ -267,8 +282,8 @@ class LearningAgent(Agent):
                     self.policy_network().load_state_dict(with_tensors(kept))
 
     def policy_network(self) -> torch.nn.Module:
-        """The network that scores the actions; for agents that name others in `starts_from`."""
-        raise NotImplementedError
+        """The network that scores the actions, whose weights may be those of an agent in `starts_from`."""
+        return vars(self)["network"]
 
     @property
     def reads_environments(self) -> bool:
@@ -415,6 +430,15 @@ def row(arrays: Any, index: int) -> Any:
     return map_arrays(lambda array: array[index].copy(), arrays)
 
 
+def set_row(arrays: Any, index: int, values: Any) -> None:
+    """Writes one row of an array, or of each of several by name."""
+    if isinstance(arrays, Mapping):
+        for name, array in arrays.items():
+            array[index] = values[name]
+    else:
+        arrays[index] = values
+
+
 def stacked(observations: Sequence[Any]) -> Any:
     """Stacks single observations along a new first axis."""
     return _joined(np.stack, observations)
@@ -432,13 +456,12 @@ def _joined(join: Callable[[Sequence[Any]], Any], observations: Sequence[Any]) -
     return join(observations)
 
 
-def draw(probabilities: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+def draw(probabilities: Floats, rng: np.random.Generator) -> Ints:
     """(E,) one action from each row of probabilities (E, A); never one of probability 0."""
     cumulated = probabilities.cumsum(axis=1)
     total = cumulated[:, -1:]
     drawn = np.minimum(rng.random((len(probabilities), 1)) * total, np.nextafter(total, 0.0))
-    actions: NDArray[np.int64] = (cumulated <= drawn).sum(axis=1)
-    return actions
+    return (cumulated <= drawn).sum(axis=1)
 
 
 def _author(tree: Mapping[str, Any]) -> str:

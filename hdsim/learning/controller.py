@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.gangs.controllers import Controller, GangState
@@ -14,6 +13,7 @@ from hdsim.gangs.lookahead import Lookahead
 from hdsim.learning import checkpoint as checkpoints
 from hdsim.learning.agent import LearningAgent, TensorShapes
 from hdsim.scheduling.agent import make_agent
+from hdsim.util.arrays import Ints
 from hdsim.util.resources import folder
 
 _WHERE = "controller.checkpoint"
@@ -60,7 +60,7 @@ class Learned(Controller):
                 f"expected the tasks of the training, {', '.join(trained)}, got {', '.join(tasks)}", where=_WHERE
             )
 
-    def decide(self, state: GangState) -> NDArray[np.int64] | None:
+    def decide(self, state: GangState) -> Ints | None:
         """Plans, and returns the plan of the action, None for action 0."""
         problem = self.problem
         seen, plans = problem.observe(state.planner, state.row, state.shares)

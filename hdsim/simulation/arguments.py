@@ -50,17 +50,7 @@ def settings(
     check: bool,
     **models: Model,
 ) -> dict[str, Any]:
-    """Returns the settings of a replay in the form of a configuration of ``hdsim run``.
-
-    Args:
-        platform: The platform.
-        workload: The jobs; those that come from no file, or are a part of one, have no path.
-        agent: The agent as the user has given it; of an object, the class and those arguments that it keeps.
-        seed: Seed of the replay.
-        backend: Settings of the backend.
-        check: The state is checked at every instant.
-        models: Contention, network and failures.
-    """
+    """Returns the settings of a replay in the form of a configuration of ``hdsim run``."""
     file = name_of("platforms", platform.source) if platform.sha256 else None
     return {
         "seed": seed,

@@ -35,20 +35,12 @@ _MOVES = 500
 
 @dataclass(frozen=True)
 class Bound:
-    """The bounds of a trace.
+    """The bounds of a trace."""
 
-    Attributes:
-        objective: Metric.
-        orders: Its value under each order.
-        attained: Its value in the best schedule that the search has found.
-        lower: No schedule has a smaller value.
-        moves: Moves of the search.
-    """
-
-    objective: str
-    orders: dict[str, float]
-    attained: float
-    lower: float
+    objective: str  # metric
+    orders: dict[str, float]  # its value under each order
+    attained: float  # its value in the best schedule that the search has found
+    lower: float  # no schedule has a smaller value
     moves: int
 
     @property

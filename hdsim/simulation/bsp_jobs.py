@@ -12,15 +12,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hdsim.cluster.time_breakdown import TimeBreakdown
 from hdsim.errors import DecisionError
 from hdsim.simulation.executor import CoreIds, Executor, JobProgress, placed
 from hdsim.simulation.running_job import COMPUTING, EXCHANGING, OVER, PARALLEL, WAITING, RunningJob
 from hdsim.simulation.sharing import ProcessorSharing, TaskGroup
 from hdsim.simulation.task_cores import Cores
+from hdsim.util.arrays import Floats
 from hdsim.workload.programs import Program, Step, StepType
 
 if TYPE_CHECKING:
@@ -36,12 +34,6 @@ class BspJobs(Executor):
     """Executor of workloads in which some jobs have programs.
 
     A job with a program cannot be resized, since its messages and its work are for a fixed number of tasks.
-
-    Args:
-        platform: The platform.
-        workload: The initial jobs.
-        contention: Contention model, None for none.
-        network: Network model; None for messages of duration h g (Valiant).
     """
 
     def __init__(
@@ -70,7 +62,6 @@ class BspJobs(Executor):
     # Executor interface
 
     def add(self, jobs: Workload) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.add`."""
         super().add(jobs)
         self._program += jobs.program.tolist()
         self._cores.add(jobs)
@@ -91,7 +82,6 @@ class BspJobs(Executor):
             self.moved[job] = None
 
     def advance(self, job: int, now: float) -> bool:
-        """See :meth:`hdsim.simulation.executor.Executor.advance`."""
         running = self._running[job]
         running.announced = math.nan
         activity = running.activity
@@ -121,7 +111,6 @@ class BspJobs(Executor):
         return True
 
     def end(self, job: int, now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.end`."""
         running = self._running[job]
         self._forget(running)
         time_breakdown, seconds = self.time_breakdown, now - running.begun
@@ -141,7 +130,6 @@ class BspJobs(Executor):
         self._leave(running.groups, now)
 
     def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
-        """See :meth:`hdsim.simulation.executor.Executor.interrupt`."""
         running = self._running[job]
         if interval is not None and self._program[job] is not None:
             self._done[job] = running.index
@@ -161,7 +149,6 @@ class BspJobs(Executor):
         return (now - begin) * min(self._cores.peak[processor] for processor in running.placement.processors)
 
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
-        """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
         placements = {job: (running.placement, running.growth) for job, running in self._running.items()}
         worked = {job: self.worked(job, now, starts[job]) for job in placements}
         for job in placements:
@@ -175,7 +162,6 @@ class BspJobs(Executor):
         return {}
 
     def resize(self, placements: Mapping[int, Any], now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.resize`."""
         for job in placements:
             if self._program[job] is not None:
                 raise DecisionError("a job with a program cannot be resized: it has one task on each of its cores")
@@ -192,8 +178,7 @@ class BspJobs(Executor):
                 self._compute(running, running.step, now)
                 running.left, running.rate, running.since = left, rate, since
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
-        """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""
+    def set_speed(self, cores: CoreIds, share: Floats | float, now: float) -> list[int]:
         jobs = list(self._cores.set_share(cores, share, self._running.values(), self._sharing))
         for running in jobs:
             for group in running.groups:
@@ -215,7 +200,7 @@ class BspJobs(Executor):
             share = (now - running.entered) / seconds if seconds else 1.0
         return JobProgress(running.index, min(share, 1.0))
 
-    def loads(self, job: int) -> NDArray[np.float64] | float:
+    def loads(self, job: int) -> Floats | float:
         """See :meth:`Executor.loads`; tasks that wait for messages or at barriers use their cores, delays do not."""
         running = self._running[job]
         step = running.step
@@ -226,7 +211,6 @@ class BspJobs(Executor):
         return self._cores.loads(running)
 
     def settle(self, now: float) -> Iterator[tuple[int, float]]:
-        """See :meth:`hdsim.simulation.executor.Executor.settle`."""
         if self._sharing is not None:
             self._sharing.settle(now, self._affected)
         if self._affected:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,6 +34,7 @@ from hdsim.scheduling.machine.ranked_queue import Plan, RankedQueue
 from hdsim.scheduling.machine.state import JobColumns, make_machine
 from hdsim.scheduling.queue import ranking
 from hdsim.scheduling.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, PLANNED, Backfilling
+from hdsim.util.arrays import Flags, Floats, Ints
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
@@ -40,26 +42,25 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.simulation.setup import ReplaySetup
     from hdsim.simulation.terminal import ReplayBar
-    from hdsim.util.arrays import Floats, Ints
     from hdsim.workload.model import Workload
 
 #: Instants between two checks for signals.
 _INSTANTS = 4096
 
 
-def compiled_cores(
-    platform: Platform, workload: Workload, setup: ReplaySetup, *, kill_at_walltime: bool, batch_events: bool
-) -> CompiledCores | None:
-    """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention."""
+def compiled_cores(platform: Platform, workload: Workload, setup: ReplaySetup, **events: bool) -> CompiledCores | None:
+    """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention.
+
+    `kill_at_walltime` and `batch_events` are as for :func:`make_replay`, also in the other modules.
+    """
     rules, refused = stock_rules(setup.agent), setup.infeasible
     if rules is None or not has_kernel(rules) or setup.contention is not None or setup.failures is not None:
         return None
     ranked = interchangeable_cores(platform, workload, setup.agent.core_policy)
     if ranked is None:
         return None
-    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-    make_state = partial(make_replay, workload, rules, len(ranked), refused, **options)
-    return CompiledCores(platform, workload, ranked, refused, make_state, make_checks(rules, len(ranked)))
+    make_state = partial(make_replay, workload, rules, len(ranked), refused, **events)
+    return CompiledCores(platform, workload, refused, make_state, make_checks(rules, len(ranked)), ranked)
 
 
 def has_kernel(rules: StockRules) -> bool:
@@ -173,37 +174,23 @@ def advance(replay: Replay, checks: learned.Checks | None, instants: int) -> int
     return int(told)
 
 
+@dataclass(eq=False)
 class CompiledReplay(ABC):
-    """A replay in compiled code that ends, pauses and leaves its result.
+    """A replay in compiled code that ends, pauses and leaves its result."""
 
-    Attributes:
-        engine: Parts of the engine in use, see ``Result.engine``.
+    engine: ClassVar[Mapping[str, str]]  # parts of the engine in use, see ``Result.engine``
 
-    Args:
-        platform: The platform.
-        workload: The jobs.
-        infeasible: Jobs that are rejected.
-        make_state: Makes the replay before its first event.
-        checks: The checks of its past, which networks ask for.
-    """
-
-    engine: ClassVar[Mapping[str, str]]
-
-    def __init__(
-        self,
-        platform: Platform,
-        workload: Workload,
-        infeasible: Ints,
-        make_state: Callable[[], Replay],
-        checks: learned.Checks | None,
-    ) -> None:
-        self._platform, self._workload, self._infeasible = platform, workload, infeasible
-        self._make_state, self._checks = make_state, checks
-        self._until = 0.0
+    platform: Platform
+    workload: Workload
+    infeasible: Ints  # jobs that are rejected
+    make_state: Callable[[], Replay]  # makes the replay before its first event
+    checks: learned.Checks | None  # the checks of its past, which networks ask for
+    # Jobs that were submitted until then have arrived.
+    _until: float = field(default=0.0, init=False)
 
     @cached_property
     def _state(self) -> Replay:
-        return self._make_state()
+        return self.make_state()
 
     @property
     def now(self) -> float:
@@ -212,9 +199,9 @@ class CompiledReplay(ABC):
 
     def _advance(self, instants: int) -> int:
         """Simulates at most a number of instants; returns a result of the machine."""
-        return advance(self._state, self._checks, instants)
+        return advance(self._state, self.checks, instants)
 
-    def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def _columns(self) -> tuple[Floats, Floats, Flags]:
         """(J,) start and finish in seconds, NaN where there is none, and whether a job is killed at its walltime."""
         state = self._state.machine
         return state.starting_time, state.finish_time, state.killed
@@ -235,18 +222,18 @@ class CompiledReplay(ABC):
     def _moment(self) -> Moment:
         begin, finish, _ = self._columns()
         ended, running = ~np.isnan(finish), ~np.isnan(begin) & np.isnan(finish)
-        arrived = self._workload.submission_time <= self.now
-        arrived[self._infeasible] = False
+        arrived = self.workload.submission_time <= self.now
+        arrived[self.infeasible] = False
         done, count = int(ended.sum()), int(running.sum())
-        cores = float(self._workload.requested_cores[running].sum())
+        cores = float(self.workload.requested_cores[running].sum())
         return Moment(self.now, done, int(arrived.sum()) - done - count, count, cores)
 
     def result(self, *, interrupted: bool, **others: Any) -> Result:
         """Returns what the replay leaves; `others` are further attributes of the result."""
         begin, finish, _ = self._columns()
         return Result.once(
-            self._platform,
-            self._workload,
+            self.platform,
+            self.workload,
             begin,
             finish,
             self._final_states(),
@@ -272,11 +259,11 @@ class CompiledReplay(ABC):
             cluster.cores.allocate(job, cluster.placements[job])
 
     def _final_states(self) -> NDArray[np.int8]:
-        """(J,) states; jobs that were submitted before the end have arrived."""
-        refused, (begin, finish, killed) = self._infeasible, self._columns()
-        finals = completed(self._workload)
+        """(J,) states."""
+        refused, (begin, finish, killed) = self.infeasible, self._columns()
+        finals = completed(self.workload)
         finals[killed] = FinalState.COMPLETED_WALLTIME_REACHED
-        arrived = self._workload.submission_time <= self._until
+        arrived = self.workload.submission_time <= self._until
         final = np.where(arrived, FinalState.QUEUED, FinalState.NOT_SUBMITTED).astype(np.int8)
         final[refused[arrived[refused]]] = FinalState.REJECTED
         final[~np.isnan(begin)] = FinalState.RUNNING
@@ -285,47 +272,29 @@ class CompiledReplay(ABC):
         return final
 
 
+@dataclass(eq=False)
 class CompiledCores(CompiledReplay):
-    """A replay on interchangeable cores.
-
-    Args:
-        platform: The platform.
-        workload: The jobs.
-        ranked: (C,) cores by ascending preference.
-        infeasible: See :class:`CompiledReplay`, also for the next two.
-        make_state: See there.
-        checks: See there.
-    """
+    """A replay on interchangeable cores."""
 
     engine: ClassVar[Mapping[str, str]] = {"cores": "OrderedCores", "mode": "compiled", "executor": "none"}
 
-    def __init__(
-        self,
-        platform: Platform,
-        workload: Workload,
-        ranked: NDArray[np.int32],
-        infeasible: Ints,
-        make_state: Callable[[], Replay],
-        checks: learned.Checks | None,
-    ) -> None:
-        super().__init__(platform, workload, infeasible, make_state, checks)
-        self._ranked = ranked
+    ranked: NDArray[np.int32]  # (C,) cores by ascending preference
 
     def _begin(self, held: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> tuple[FreeRanges, int]:
         """Returns the idle ranks before the first event and the number of running jobs, whose ranges it fills in.
 
         See :func:`hdsim.cluster.kernels.free_ranges.placements` for the arguments.
         """
-        return make_free_ranges(len(self._ranked)), 0
+        return make_free_ranges(len(self.ranked)), 0
 
     def _held(self) -> tuple[Ints, IntervalSets]:
-        state, jobs = self._state.machine, len(self._workload)
+        state, jobs = self._state.machine, len(self.workload)
         number, started, held = np.empty(jobs, np.int64), np.empty(jobs, np.int64), np.zeros(jobs + 1, np.int64)
-        log, space, starts = state.log[: state.clock[0].events], 2 * jobs + len(self._ranked), -1
+        log, space, starts = state.log[: state.clock[0].events], 2 * jobs + len(self.ranked), -1
         while starts < 0:
             first, last = np.empty((2, space), np.int32)
             idle, running = self._begin(held, first, last)
             starts = placements(log, state.jobs.size, idle, running, number, started, held, first, last)
             space *= 2
         ranges, counts = slice(held[starts]), np.diff(held[: starts + 1])
-        return started[:starts], core_sets(self._ranked, counts, first[ranges], last[ranges])
+        return started[:starts], core_sets(self.ranked, counts, first[ranges], last[ranges])

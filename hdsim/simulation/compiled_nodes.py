@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.contention import Contention
     from hdsim.platform.model import Platform
-    from hdsim.scheduling.learned.order import Checks
     from hdsim.scheduling.machine.loop import Replay
     from hdsim.simulation.setup import ReplaySetup
     from hdsim.util.arrays import Ints
@@ -45,9 +45,7 @@ _MOST_TREES = 64
 _BACKFILLS = ("none", "easy", "greedy", "conservative")
 
 
-def compiled_nodes(
-    platform: Platform, workload: Workload, setup: ReplaySetup, *, kill_at_walltime: bool, batch_events: bool
-) -> CompiledNodes | None:
+def compiled_nodes(platform: Platform, workload: Workload, setup: ReplaySetup, **events: bool) -> CompiledNodes | None:
     """Returns the replay of what has been set up, None if only the engine has what it needs."""
     rules, model = stock_rules(setup.agent), setup.contention
     if rules is None or not has_kernel(rules) or rules.backfill not in _BACKFILLS or setup.failures is not None:
@@ -56,9 +54,8 @@ def compiled_nodes(
         return None
     if setup.agent.core_policy in SCORES:
         return None
-    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
     policy, refused = setup.agent.core_policy, setup.infeasible
-    make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, setup.rng, **options)
+    make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, setup.rng, **events)
     return CompiledNodes(platform, workload, refused, make_state, make_checks(rules, platform.n_cpu_cores), model)
 
 
@@ -70,25 +67,14 @@ def make_node_replay(
     contention: Contention | None,
     infeasible: Ints,
     rng: np.random.Generator,
-    *,
-    kill_at_walltime: bool,
-    batch_events: bool,
+    **events: bool,
 ) -> Replay:
-    """Returns a replay before its first event.
+    """Returns a replay before its first event; see :func:`hdsim.simulation.compiled.make_replay`.
 
-    Args:
-        platform: The platform, with core ids.
-        workload: The jobs.
-        rules: Orders and backfilling; see :func:`hdsim.simulation.compiled.has_kernel`.
-        core_policy: Core policy with a kernel.
-        contention: Contention model with a kernel, None if no job can be slowed down.
-        infeasible: Jobs that are rejected.
-        rng: Source of the draws of the core policy ``random``, in its state when the replay begins.
-        kill_at_walltime: Kill jobs at their walltime.
-        batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
+    The core policy and the contention model, None if no job can be slowed down, have kernels; `rng` is the source of
+    the draws of the core policy ``random``, in its state when the replay begins.
     """
-    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-    replay = make_replay(workload, rules, platform.n_cpu_cores, infeasible, on_nodes=True, **options)
+    replay = make_replay(workload, rules, platform.n_cpu_cores, infeasible, on_nodes=True, **events)
     requests, n, cores, backfill = Requests.of(workload, platform), len(workload), platform.n_cores, rules.backfill
     store = NodeCores(platform, requests, core_policy, rng)
     homogeneous = platform.homogeneous_speed
@@ -150,13 +136,7 @@ def make_node_replay(
 
 
 def _candidates(order: Ints, jobs: JobRequests, kinds: int) -> Candidates:
-    """Returns an empty queue.
-
-    Args:
-        order: The jobs in the order of candidates.
-        jobs: Their requests.
-        kinds: Number of kinds of their chunks.
-    """
+    """Returns an empty queue of jobs in the order of candidates, whose chunks are of a number of kinds."""
     trees = kinds if 1 < kinds <= _MOST_TREES else 1
     kind = jobs.kind[order] if trees > 1 else np.zeros(len(order), np.int64)
     job = order[np.argsort(kind, kind="stable")]
@@ -180,31 +160,13 @@ def _candidates(order: Ints, jobs: JobRequests, kinds: int) -> Candidates:
     )
 
 
+@dataclass(eq=False)
 class CompiledNodes(CompiledReplay):
-    """A replay on nodes.
-
-    Args:
-        platform: The platform.
-        workload: The jobs.
-        infeasible: See :class:`CompiledReplay`, also for the next two.
-        make_state: See there.
-        checks: See there.
-        contention: The contention model.
-    """
+    """A replay on nodes."""
 
     engine: ClassVar[Mapping[str, str]] = {"cores": "NodeCores", "mode": "compiled", "executor": "none"}
 
-    def __init__(
-        self,
-        platform: Platform,
-        workload: Workload,
-        infeasible: Ints,
-        make_state: Callable[[], Replay],
-        checks: Checks | None,
-        contention: Contention | None,
-    ) -> None:
-        super().__init__(platform, workload, infeasible, make_state, checks)
-        self._contention = contention
+    contention: Contention | None  # the contention model, None if no job can be slowed down
 
     @property
     def _nodes(self) -> OnNodes:
@@ -236,9 +198,9 @@ class CompiledNodes(CompiledReplay):
 
     def _report_stop(self) -> None:
         speeds = self._state.speeds
-        assert speeds is not None and self._contention is not None
+        assert speeds is not None and self.contention is not None
         rate = shared_of(speeds.progress).rate[speeds.dates[0].stopped]
-        require_speed(float(rate), self._contention)
+        require_speed(float(rate), self.contention)
 
     def _held(self) -> tuple[Ints, IntervalSets]:
         state, nodes = self._state.machine, self._nodes
@@ -248,7 +210,6 @@ class CompiledNodes(CompiledReplay):
         return started, held
 
     def fill(self, cluster: Cluster) -> None:
-        """See :meth:`CompiledReplay.fill`."""
         super().fill(cluster)
         if self._nodes.random is not None:
             restore(cluster.rng, self._nodes.random[0])

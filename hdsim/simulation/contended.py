@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.contention import Contention, CoreContention, ProcessorContention
 from hdsim.contention.kernels import speeds
 from hdsim.errors import ConfigError
 from hdsim.simulation.executor import CoreIds, RigidExecutor, placed
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def shared_state(platform: Platform, workload: Workload) -> speeds.State:
     )
 
 
-def _of_jobs(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _of_jobs(workload: Workload) -> tuple[Ints, Floats]:
     none = np.zeros(len(workload))
     ints = np.array([none - 1, workload.fixed_duration, none], np.int64)
     return ints, np.array([workload.memory_bandwidth, none, none, none, none + 1], np.float64)
@@ -62,11 +62,6 @@ class Contended(RigidExecutor):
     """Executor that integrates the work of jobs under a contention model.
 
     The speeds of the model and of `set_speed` multiply.
-
-    Args:
-        platform: The platform.
-        workload: The initial jobs.
-        model: The contention model.
 
     Raises:
         ConfigError: The model is of no known type.
@@ -89,7 +84,6 @@ class Contended(RigidExecutor):
         return other
 
     def add(self, jobs: Workload) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.add`."""
         super().add(jobs)
         ints, floats = _of_jobs(jobs)
         a, b, c, d, known_ints, known_floats, e, f = self._state
@@ -97,30 +91,24 @@ class Contended(RigidExecutor):
         self._jobs = speeds.shared_of(self._state)
 
     def start(self, job: int, placement: Any, now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.start`."""
         speeds.begin(self._state, job, placed(placement, self._platform).cores, self._runtime[job], 0.0, 1.0)
 
     def advance(self, job: int, now: float) -> bool:
-        """See :meth:`hdsim.simulation.executor.Executor.advance`."""
         self.end(job, now)
         return True
 
     def end(self, job: int, now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.end`."""
         speeds.finish(self._state, job)
 
     def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
-        """See :meth:`hdsim.simulation.executor.Executor.interrupt`."""
         lost = self._checkpoint(job, self._runtime[job] - self._left_at(job, now), now - begin, interval)
         self.end(job, now)
         return lost
 
     def rigid_jobs(self) -> tuple[list[float], speeds.State | None]:
-        """See :meth:`hdsim.simulation.executor.Executor.rigid_jobs`."""
         return self._runtime, self._state
 
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
-        """See :meth:`hdsim.simulation.executor.Executor.set_runtimes`."""
         jobs, running = self._jobs, np.flatnonzero(self._jobs.core_of_job >= 0)
         done = np.array(self._runtime)[running] - jobs.left[running]
         self._runtime = runtimes
@@ -129,7 +117,6 @@ class Contended(RigidExecutor):
         return dict(zip(running.tolist(), np.maximum(dates, math.nextafter(now, math.inf)).tolist(), strict=True))
 
     def resize(self, placements: Mapping[int, Any], now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.resize`."""
         for job in placements:
             self.end(job, now)
         for job, placement in placements.items():
@@ -137,8 +124,7 @@ class Contended(RigidExecutor):
             left, rate = float(self._jobs.left[job]), float(self._jobs.rate[job])
             speeds.begin(self._state, job, cores, left, rate, len(cores) / self._requested[job])
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> Iterable[int]:
-        """See :meth:`hdsim.simulation.executor.Executor.set_speed`."""
+    def set_speed(self, cores: CoreIds, share: Floats | float, now: float) -> Iterable[int]:
         chosen = np.array(cores, np.int64)
         speeds.set_speed(self._state, chosen, np.full(len(chosen), share, np.float64))
         return [job for job in dict.fromkeys(self._jobs.job_of_core[chosen].tolist()) if job >= 0]
@@ -176,6 +162,6 @@ class Contended(RigidExecutor):
         jobs = self._jobs
         return float(jobs.left[job] - jobs.rate[job] * (now - jobs.since[job]))
 
-    def _core_speeds(self, job: int) -> NDArray[np.float64]:
+    def _core_speeds(self, job: int) -> Floats:
         cores = np.flatnonzero(self._jobs.job_of_core == job)
         return np.asarray(self._jobs.speed[cores] * self._jobs.share[cores])

@@ -16,7 +16,7 @@ from hdsim.scheduling.agent import stock_rules
 from hdsim.scheduling.kernels.profiles import add_release
 from hdsim.simulation.compiled import CompiledCores, CompiledReplay, compiled_cores
 from hdsim.simulation.compiled_nodes import CompiledNodes, compiled_nodes
-from hdsim.util.arrays import sorted_within
+from hdsim.util.arrays import Flags, Floats, Ints, sorted_within
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
@@ -26,48 +26,33 @@ if TYPE_CHECKING:
     from hdsim.scheduling.machine.state import Machine
     from hdsim.simulation.engine import Engine, Rest
     from hdsim.simulation.setup import ReplaySetup
-    from hdsim.util.arrays import Floats, Ints
 
 
-def continued_replay(
-    setup: ReplaySetup, env: Engine, *, kill_at_walltime: bool, batch_events: bool
-) -> ContinuedCores | ContinuedNodes | None:
+def continued_replay(setup: ReplaySetup, env: Engine, **events: bool) -> ContinuedCores | ContinuedNodes | None:
     """Returns the rest of a replay in compiled code, None if only the engine has what it needs.
 
     The rest begins with a scheduling pass at the present instant, in which all queued jobs count as submitted.
-
-    Args:
-        setup: Agent and models.
-        env: The engine, between two instants.
-        kill_at_walltime: See :class:`hdsim.simulation.simulation.Simulation`.
-        batch_events: See there.
     """
     cluster, rest, held, rules = env.cluster, env.rest(), env.cluster.allocations, stock_rules(setup.agent)
     if rules is None or not rules.static:
         return None
     changed = held.closed or held.begin or held.restarts or cluster.requests.open_ended
-    if rest is None or changed or not batch_events or not cluster.has_core_ids:
+    if rest is None or changed or not events["batch_events"] or not cluster.has_core_ids:
         return None
     now, submission = cluster.now, cluster.workload.submission_time[rest.coming.start : rest.coming.stop]
     if any(rest.dates[job] <= now for job in cluster.running) or (submission <= now).any():
         return None
-    jobs, options = cluster.workload, {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-    counted = compiled_cores(cluster.platform, jobs, setup, **options)
+    jobs = cluster.workload
+    counted = compiled_cores(cluster.platform, jobs, setup, **events)
     if counted is not None:
         return ContinuedCores(counted, cluster, rest)
     setup = replace(setup, rng=cluster.rng)
-    on_nodes = compiled_nodes(cluster.platform, jobs, setup, **options) if type(cluster.cores) is NodeCores else None
+    on_nodes = compiled_nodes(cluster.platform, jobs, setup, **events) if type(cluster.cores) is NodeCores else None
     return None if on_nodes is None else ContinuedNodes(on_nodes, cluster, rest)
 
 
 class Continued(CompiledReplay):
-    """The rest of a replay, beside the class of whole replays.
-
-    Args:
-        fresh: The same replay before its first event.
-        cluster: The state.
-        rest: Run times of all jobs, dates of the running ones and arrivals.
-    """
+    """The rest of a replay, beside the class of whole replays."""
 
     def __init__(self, fresh: CompiledReplay, cluster: Cluster, rest: Rest) -> None:
         vars(self).update(vars(fresh))
@@ -81,7 +66,7 @@ class Continued(CompiledReplay):
         """Returns the state now but for ends and expected ends; queued jobs arrive now, others later."""
         cluster, rest, running = self._cluster, self._rest, self._running
         queued = np.fromiter(cluster.queue, np.int64, len(cluster.queue))
-        arriving = np.concatenate([queued, np.setdiff1d(np.array(rest.coming, np.int64), self._infeasible)])
+        arriving = np.concatenate([queued, np.setdiff1d(np.array(rest.coming, np.int64), self.infeasible)])
         jobs = fresh.machine.jobs._replace(runtime=np.array(rest.runtimes, np.float64))
         state = fresh.machine._replace(arriving=arriving, jobs=jobs)
         jobs.arrival[queued] = cluster.now
@@ -97,7 +82,7 @@ class Continued(CompiledReplay):
         sizes = np.fromiter(map(len, placements), np.int64, len(placements))
         return self._cluster.cores.cores_of(placements, sizes), sizes
 
-    def _columns(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def _columns(self) -> tuple[Floats, Floats, Flags]:
         begin, finish, killed = super()._columns()
         cluster, new = self._cluster, self._open
         return np.where(new, begin, cluster.starting_time), np.where(new, finish, cluster.finish_time), killed
@@ -127,7 +112,7 @@ class ContinuedCores(Continued, CompiledCores):
 
     @cached_property
     def _state(self) -> Replay:
-        fresh, running = self._make_state(), self._running
+        fresh, running = self.make_state(), self._running
         state = self._present(fresh)
         jobs, ends = state.jobs, state.ends
         _set_ends(ends, running, self._rest)
@@ -138,17 +123,17 @@ class ContinuedCores(Continued, CompiledCores):
         return fresh._replace(machine=state)
 
     def _begin(self, held: Ints, first: NDArray[np.int32], last: NDArray[np.int32]) -> tuple[FreeRanges, int]:
-        top, rank_of_core = np.int32(len(self._ranked) - 1), np.zeros(self._platform.n_cores, np.int32)
-        rank_of_core[self._ranked] = np.arange(len(self._ranked))
+        top, rank_of_core = np.int32(len(self.ranked) - 1), np.zeros(self.platform.n_cores, np.int32)
+        rank_of_core[self.ranked] = np.arange(len(self.ranked))
         cores, sizes = self._cores(self._running)
-        ranks, busy = rank_of_core[cores], np.zeros(len(self._ranked), bool)
+        ranks, busy = rank_of_core[cores], np.zeros(len(self.ranked), bool)
         # Ranges of each job, the highest first.
         sets = IntervalSets.of(sorted_within(top - ranks, sizes), sizes)
         held[1 : len(sizes) + 1] = np.cumsum(sets.counts)
         first[: len(sets.first)], last[: len(sets.first)] = top - sets.last, top - sets.first
         busy[ranks] = True
         left = np.flatnonzero(~busy).astype(np.int32)
-        idle, ranges = make_free_ranges(len(self._ranked)), IntervalSets.of(left, np.array([len(left)]))
+        idle, ranges = make_free_ranges(len(self.ranked)), IntervalSets.of(left, np.array([len(left)]))
         idle.length[:] = len(ranges.first), len(left)
         idle.first[: len(ranges.first)], idle.last[: len(ranges.first)] = ranges.first, ranges.last
         return idle, len(sizes)
@@ -159,7 +144,7 @@ class ContinuedNodes(Continued, CompiledNodes):
 
     @cached_property
     def _state(self) -> Replay:
-        fresh, cluster, rest, running = self._make_state(), self._cluster, self._rest, self._running
+        fresh, cluster, rest, running = self.make_state(), self._cluster, self._rest, self._running
         state, speeds, nodes = self._present(fresh), fresh.speeds, fresh.nodes
         assert nodes is not None
         # The kernel changes these, and the cluster is needed for the result.
@@ -170,7 +155,7 @@ class ContinuedNodes(Continued, CompiledNodes):
         else:
             assert rest.progress is not None
             progress: Any = tuple(each.copy() for each in rest.progress)
-            entries, jobs = len(rest.entries), len(self._workload)
+            entries, jobs = len(rest.entries), len(self.workload)
             agenda = make_heap(max(len(state.ends.key), entries + 2, rest.limit + 2))
             # Entries in order are a heap.
             agenda.key[:entries] = [date for date, _ in rest.entries]

@@ -11,21 +11,20 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
+import simpy
 
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.scheduling.machine.walltime import reaches_walltime
-from hdsim.simulation.agenda import AFTER_NODES
-from hdsim.simulation.outages import NodeOutages
-from hdsim.simulation.user_events import UserEvents
+from hdsim.simulation.agenda import AFTER_NODES, FIRST, Agenda
+from hdsim.simulation.outages import NodeOutages, Repair
+from hdsim.util.arrays import Floats
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from hdsim.contention.kernels import speeds
     from hdsim.failures import Failures
     from hdsim.simulation.executor import CoreIds, Executor, JobProgress
@@ -51,8 +50,8 @@ class Rest(NamedTuple):
     progress: speeds.State | None  # progress of running jobs under contention
 
 
-class Engine(UserEvents):
-    """Simulates the jobs of a cluster.
+class Engine(simpy.Environment):
+    """Simulates the jobs of a cluster, in a SimPy environment in which processes of the user run beside them.
 
     The order at an instant is: ends of jobs, changes of nodes, processes of the user, arrivals, one scheduling pass. A
     method called at an instant takes effect at that instant.
@@ -84,8 +83,11 @@ class Engine(UserEvents):
         failures: Failures | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
-        super().__init__(cluster)
-        workload = cluster.workload
+        super().__init__()
+        self.cluster, workload = cluster, cluster.workload
+        self._agenda = Agenda()
+        # Number of agenda entries and events of the user that prevent the end of the simulation.
+        self._awaited = 0
         cluster.time_breakdown = executor.time_breakdown
         self._executor = executor
         self._kill_at_walltime = kill_at_walltime
@@ -101,8 +103,7 @@ class Engine(UserEvents):
         self._patience = max(_PATIENCE, _PATIENCE_OF_NODE * cluster.platform.n_nodes)
         # Whether the dates of jobs are those of the executor.
         self._settled = True
-        if failures is not None:
-            self._outages = NodeOutages(self, failures, rng)
+        self._outages = None if failures is None else NodeOutages(self, failures, rng)
 
     @property
     def executor(self) -> str:
@@ -282,6 +283,78 @@ class Engine(UserEvents):
         self._agenda.set_dates(dates)
         self._settle()
 
+    # Methods for processes of the user
+
+    def run(self, until: Any = None) -> NoReturn:
+        """Raises an error, since the loop of SimPy has no scheduling passes.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("expected Simulation.run, run_until or step; simpy.Environment.run has no scheduling passes")
+
+    def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int = FIRST) -> None:
+        """Schedules an action at a date in seconds, after actions of lower ranks at the same date."""
+        self._agenda.schedule(date, action, argument, rank)
+
+    def at(self, date: float, value: Any = None) -> simpy.Event:
+        """Returns an event at a date in seconds, which a relative ``timeout`` can miss by rounding.
+
+        Raises:
+            DecisionError: The date has passed.
+        """
+        if not date >= self.cluster.now:
+            raise DecisionError(f"at: expected a date of at least {self.cluster.now:g} s, got {date:g}")
+        event = self.event()
+        self.schedule_at(date, event.succeed, value)
+        return event
+
+    def expect(self, event: simpy.Event) -> simpy.Event:
+        """Delays the end of the simulation until an event or process of the user ends; returns the event.
+
+        By default a simulation ends with its last job.
+        """
+        if event.callbacks is not None:
+            self._awaited += 1
+            event.callbacks.append(self._happened)
+        return event
+
+    def fail(self, node: int, until: float = math.inf) -> simpy.Event:
+        """Begins an outage of a node; its jobs return to the queue or, after too many restarts, fail permanently.
+
+        Args:
+            node: The node.
+            until: Time of the repair in seconds, unless `repair` is called earlier.
+
+        Returns:
+            The event of its repair.
+
+        Raises:
+            ConfigError: The simulation has no failure model, or the node does not exist.
+        """
+        repaired = Repair(self)
+        self._node_outages(node).fail(node, until, repaired)
+        return repaired
+
+    def repair(self, node: int) -> None:
+        """Ends all outages of a node.
+
+        Raises:
+            ConfigError: The simulation has no failure model, or the node does not exist.
+        """
+        self._node_outages(node).repair(node)
+
+    @property
+    def user_processes(self) -> str:
+        """Signs of processes of the user, which have no copies; empty if there are none."""
+        if self._active_proc is not None:
+            return "one of them runs"
+        if self._queue:
+            return f"there are events up to {max(self._queue)[0]:g} s"
+        if any(isinstance(getattr(entry[3], "__self__", None), simpy.Event) for entry in self._agenda.actions):
+            return "one of them waits for a date"
+        return "one of them waits for a repair" if self._outages is not None and self._outages.awaited else ""
+
     # Methods for event sources
 
     def notify(self) -> None:
@@ -313,7 +386,7 @@ class Engine(UserEvents):
                 self.schedule_at(date, self._arrive, row, AFTER_NODES)
         return rows
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float) -> None:
+    def set_speed(self, cores: CoreIds, share: Floats | float) -> None:
         """Changes the speed of cores; see :meth:`hdsim.simulation.executor.Executor.set_speed`.
 
         Raises:
@@ -342,12 +415,7 @@ class Engine(UserEvents):
         return self._executor.progress(job, self.cluster.now)
 
     def interrupt(self, job: int, interval: float | None) -> None:
-        """Returns a running job to the queue.
-
-        Args:
-            job: The job.
-            interval: See :meth:`hdsim.simulation.executor.Executor.interrupt`.
-        """
+        """Returns a running job to the queue; see :meth:`hdsim.simulation.executor.Executor.interrupt`."""
         cluster = self.cluster
         self._agenda.dates.pop(job, None)
         self._settled = False
@@ -423,6 +491,20 @@ class Engine(UserEvents):
         self._awaited -= 1
         self._calls -= 1
         self._notified = True
+
+    def _happened(self, _: simpy.Event) -> None:
+        self._awaited -= 1
+
+    def _node_outages(self, node: int) -> NodeOutages:
+        if self._outages is None:
+            raise ConfigError(
+                "nodes can fail where there is a failure model only; failures=external has no outages of its own",
+                where="failures",
+            )
+        nodes = self.cluster.platform.n_nodes
+        if not 0 <= node < nodes:
+            raise ConfigError(f"expected nodes 0 to {nodes - 1}, got {node}", where="failures")
+        return self._outages
 
     # The end
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.placement import Placement
 from hdsim.errors import WorkloadError
 from hdsim.failures import checkpointed_work
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
@@ -45,22 +46,14 @@ class Executor(ABC):
     A job of `runtime` seconds at the reference speed on its requested n cores is a fixed amount of work. On m cores of
     relative speed v (that of the slowest) it advances by v m / n of these seconds per second, with m = n until `resize`
     changes it (`runtime` x n core-seconds are divided evenly among m cores). A job of fixed duration advances by 1.
-
-    Attributes:
-        time_breakdown: Time breakdown of jobs with programs, None if no job has one.
-        moved: Running jobs whose `loads` may have changed, as keys, until the reader clears it; None if no power model
-            reads it.
-        runs_gangs: Whether jobs may be gangs.
-
-    Args:
-        workload: The initial jobs.
     """
 
     __deepcopy__ = with_own_containers
 
-    time_breakdown: TimeBreakdown | None = None
+    time_breakdown: TimeBreakdown | None = None  # of jobs with programs, None if no job has one
+    # Running jobs whose `loads` may have changed, as keys, until a power model clears it; None if none reads it.
     moved: dict[int, None] | None = None
-    runs_gangs: ClassVar[bool] = False
+    runs_gangs: ClassVar[bool] = False  # jobs may be gangs
 
     def __init__(self, workload: Workload) -> None:
         #: Remaining run time of each job at its next start, reference seconds.
@@ -109,13 +102,7 @@ class Executor(ABC):
 
     @abstractmethod
     def worked(self, job: int, now: float, begin: float) -> float:
-        """Returns the work of a running job since its start, in reference seconds on its requested cores.
-
-        Args:
-            job: The job.
-            now: Current time, seconds.
-            begin: Start of the job, seconds.
-        """
+        """Returns the work of a running job since its start at `begin`, in reference seconds on its requested cores."""
 
     @abstractmethod
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
@@ -156,7 +143,7 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> Iterable[int]:
+    def set_speed(self, cores: CoreIds, share: Floats | float, now: float) -> Iterable[int]:
         """Changes the speed of cores.
 
         Args:
@@ -173,7 +160,7 @@ class Executor(ABC):
         """Returns the progress of a running job."""
 
     @abstractmethod
-    def loads(self, job: int) -> NDArray[np.float64] | float:
+    def loads(self, job: int) -> Floats | float:
         """(n,) or one for all, used share of the speed of each core of a running job; 0 for a fixed duration.
 
         Faster cores of a job wait for its slowest core.
@@ -188,15 +175,9 @@ class Executor(ABC):
         """
 
     def _checkpoint(self, job: int, done: float, seconds: float, interval: float | None) -> float:
-        """Keeps the work of the last checkpoint of a job without a program.
+        """Keeps the work, of `done` reference seconds in `seconds`, of the last checkpoint of a job without a program.
 
         After changes of speed, lost work counts with the mean speed of the attempt.
-
-        Args:
-            job: The job.
-            done: Work since the start, reference seconds.
-            seconds: Seconds since the start.
-            interval: See `interrupt`.
 
         Returns:
             Lost seconds of running time.
@@ -217,19 +198,16 @@ class RigidExecutor(Executor):
     """Base class of executors of jobs without programs: a job is one amount of work on all its cores."""
 
     def progress(self, job: int, now: float) -> JobProgress:
-        """See :meth:`Executor.progress`."""
         runtime = self._runtime[job]
         return JobProgress(0, 1.0 - max(self._left_at(job, now), 0.0) / runtime if runtime else 1.0)
 
-    def loads(self, job: int) -> NDArray[np.float64] | float:
-        """See :meth:`Executor.loads`."""
+    def loads(self, job: int) -> Floats | float:
         if self._fixed[job]:
             return 0.0
         speed = self._core_speeds(job)
         return np.asarray(speed.min() / speed)
 
     def worked(self, job: int, now: float, begin: float) -> float:
-        """See :meth:`Executor.worked`."""
         return self._runtime[job] - self._left_at(job, now)
 
     @abstractmethod
@@ -237,16 +215,12 @@ class RigidExecutor(Executor):
         """Returns the remaining work of a running job in reference seconds."""
 
     @abstractmethod
-    def _core_speeds(self, job: int) -> NDArray[np.float64]:
+    def _core_speeds(self, job: int) -> Floats:
         """(n,) current speed of the cores of a running job relative to the reference speed."""
 
 
 class Uncontended(RigidExecutor):
-    """Executor of jobs without contention; on cores of one speed a job needs no state besides its date.
-
-    Args:
-        cluster: The cluster; its store has the peak speeds of cores.
-    """
+    """Executor of jobs without contention; on cores of one speed a job needs no state besides its date."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster.workload)
@@ -257,14 +231,12 @@ class Uncontended(RigidExecutor):
         self._paces: dict[int, tuple[float, float, float]] = {}
         # (C,) current and peak speed relative to the reference, and the job of each core, after the first `set_speed`.
         self._speed = self._peak = np.zeros(0)
-        self._job_of_core: NDArray[np.int64] | None = None
+        self._job_of_core: Ints | None = None
 
     def rigid_jobs(self) -> tuple[list[float], speeds.State | None] | None:
-        """See :meth:`Executor.rigid_jobs`."""
         return self._runtime, None
 
     def start(self, job: int, placement: Any, now: float) -> None:
-        """See :meth:`Executor.start`."""
         seconds = self._runtime[job]
         if self._job_of_core is not None:
             self._job_of_core[self._ids(placement)] = job
@@ -277,34 +249,29 @@ class Uncontended(RigidExecutor):
             self.moved[job] = None
 
     def advance(self, job: int, now: float) -> bool:
-        """See :meth:`Executor.advance`."""
         if self._paces or self._job_of_core is not None:
             self.end(job, now)
         return True
 
     def end(self, job: int, now: float) -> None:
-        """See :meth:`Executor.end`."""
         self._paces.pop(job, None)
         if self._job_of_core is not None:
             self._job_of_core[self._ids(self._cluster.running[job])] = _NONE
 
     def interrupt(self, job: int, now: float, begin: float, interval: float | None) -> float:
-        """See :meth:`Executor.interrupt`."""
         left, rate, since = self._pace(job)
         lost = self._checkpoint(job, self._runtime[job] - left + rate * (now - since), now - begin, interval)
         self.end(job, now)
         return lost
 
     def resize(self, placements: Mapping[int, Any], now: float) -> None:
-        """See :meth:`Executor.resize`."""
         for job, placement in placements.items():
             if self._job_of_core is not None:
                 self._job_of_core[self._job_of_core == job] = _NONE
                 self._job_of_core[self._ids(placement)] = job
             self._change(job, placement, now)
 
-    def set_speed(self, cores: CoreIds, share: NDArray[np.float64] | float, now: float) -> list[int]:
-        """See :meth:`Executor.set_speed`."""
+    def set_speed(self, cores: CoreIds, share: Floats | float, now: float) -> list[int]:
         running = self._cluster.running
         if self._job_of_core is None:
             platform = self._cluster.platform
@@ -321,7 +288,6 @@ class Uncontended(RigidExecutor):
         return jobs
 
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
-        """See :meth:`Executor.set_runtimes`."""
         before, self._runtime, paces = self._runtime, runtimes, self._paces
         running, later = self._cluster.running, math.nextafter(now, math.inf)
         dates = {job: end if (end := starts[job] + runtimes[job]) > now else later for job in running}
@@ -332,7 +298,6 @@ class Uncontended(RigidExecutor):
         return dates
 
     def settle(self, now: float) -> list[tuple[int, float]]:
-        """See :meth:`Executor.settle`."""
         due = self._due
         if due:
             self._due = []
@@ -361,16 +326,14 @@ class Uncontended(RigidExecutor):
         """Returns the core ids of a placement without GPUs."""
         if isinstance(placement, Placement):
             return placement.cores
-        ids: list[int] = self._cluster.cores.ids_of(placement)
-        return ids
+        return self._cluster.cores.ids_of(placement)
 
-    def _core_speeds(self, job: int) -> NDArray[np.float64]:
+    def _core_speeds(self, job: int) -> Floats:
         ids = np.asarray(self._ids(self._cluster.running[job]), np.int64)
         if self._job_of_core is not None:
             return self._speed[ids]
         platform = self._cluster.platform
-        peak: NDArray[np.float64] = platform.gflops[platform.core_processor[ids]] / platform.reference_gflops
-        return peak
+        return platform.gflops[platform.core_processor[ids]] / platform.reference_gflops
 
     def _rate(self, placement: Any) -> float:
         """Returns the relative speed of the slowest core of a placement."""

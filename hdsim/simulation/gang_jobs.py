@@ -24,9 +24,6 @@ class GangJobs(Uncontended):
     the checkpoint on, which lasts for the penalty. It keeps shares until its controller plans less.
 
     Gangs plan after all ends and starts of an instant, in order of submission.
-
-    Args:
-        cluster: The cluster; its `gangs` get the supersteps.
     """
 
     runs_gangs = True
@@ -39,7 +36,6 @@ class GangJobs(Uncontended):
         self._superstep: dict[int, tuple[float, float]] = {}
 
     def add(self, jobs: Workload) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.add`."""
         super().add(jobs)
         self._gang += jobs.gang.tolist()
 
@@ -47,7 +43,6 @@ class GangJobs(Uncontended):
         """See :meth:`hdsim.simulation.executor.Executor.rigid_jobs`."""
 
     def start(self, job: int, placement: Any, now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.start`."""
         gang = self._gang[job]
         if gang is None:
             super().start(job, placement, now)
@@ -56,7 +51,6 @@ class GangJobs(Uncontended):
             self._at_barrier.append(job)
 
     def advance(self, job: int, now: float) -> bool:
-        """See :meth:`hdsim.simulation.executor.Executor.advance`."""
         if self._gang[job] is None:
             return super().advance(job, now)
         if self._cluster.gangs[job].over:
@@ -66,7 +60,6 @@ class GangJobs(Uncontended):
         return False
 
     def end(self, job: int, now: float) -> None:
-        """See :meth:`hdsim.simulation.executor.Executor.end`."""
         super().end(job, now)
         self._superstep.pop(job, None)
 
@@ -80,7 +73,6 @@ class GangJobs(Uncontended):
         return JobProgress(self._cluster.gangs[job].planned - 1, (now - begin) / (end - begin))
 
     def settle(self, now: float) -> list[tuple[int, float]]:
-        """See :meth:`hdsim.simulation.executor.Executor.settle`."""
         for job in sorted(self._at_barrier):
             if job in self._cluster.running:  # else it was killed at this instant
                 self._plan(job, now)

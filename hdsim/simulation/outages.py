@@ -52,11 +52,6 @@ class NodeOutages:
     """Outages of the nodes of a simulation.
 
     A node may be down for several reasons at once; it is up again at the end of the last one.
-
-    Args:
-        engine: The simulation.
-        failures: Failure model.
-        rng: Source of the draws of the model.
     """
 
     __deepcopy__ = with_own_containers
@@ -77,7 +72,7 @@ class NodeOutages:
         self._engine.schedule_at(self._engine.cluster.now, self._begin, (node, until, repaired), AFTER_ENDS)
 
     def repair(self, node: int) -> None:
-        """See :meth:`hdsim.simulation.engine.Engine.repair`."""
+        """Ends all outages of a node."""
         self._engine.schedule_at(self._engine.cluster.now, self._end_all, node, AFTER_ENDS)
 
     @property

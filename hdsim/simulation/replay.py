@@ -6,7 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,7 @@ from hdsim.results.moment import Moment, Shown
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import FunctionAgent
 from hdsim.simulation import watch
-from hdsim.simulation.terminal import ReplayBar, collecting_less, replay_bar, signals_received
+from hdsim.simulation.terminal import ReplayBar, collecting_less, signals_received
 
 if TYPE_CHECKING:
     from hdsim.scheduling.agent import Agent
@@ -46,9 +46,7 @@ class EpisodeBackend(Protocol):
 
     Attributes:
         capabilities: See :class:`hdsim.backends.base.Capabilities`.
-        kill_at_walltime: See :class:`hdsim.backends.base.Backend`, also for the next two.
-        brings_jobs: See there.
-        repeats: See there.
+        kill_at_walltime, brings_jobs, repeats: See :class:`hdsim.backends.base.Backend`.
     """
 
     capabilities: Any
@@ -103,7 +101,11 @@ def carry_out(
             cluster, interrupted=interrupted, config=dict(config or {}), wall_seconds=seconds, engine=dict(engine or {})
         )
 
-    with collecting_less(), signals_received() as stop, replay_bar(len(cluster.workload), shown=progress) as bar:
+    with (
+        collecting_less(),
+        signals_received() as stop,
+        closing(ReplayBar(len(cluster.workload), shown=progress)) as bar,
+    ):
         try:
             run(stop, bar)
         except Exception as error:
@@ -163,24 +165,9 @@ def _job(error: BaseException, cluster: Cluster) -> str:
 
 
 def replay(
-    backend: ReplayBackend,
-    cluster: Cluster,
-    agent: Agent,
-    stop: list[int],
-    bar: ReplayBar,
-    *,
-    check: bool = False,
+    backend: ReplayBackend, cluster: Cluster, agent: Agent, stop: list[int], bar: ReplayBar, *, check: bool = False
 ) -> None:
-    """Runs a backend to its end.
-
-    Args:
-        backend: The backend.
-        cluster: The state.
-        agent: The agent, after `begin`.
-        stop: Received signals; the replay ends if there is one.
-        bar: Shown bar.
-        check: Assert the invariants at every instant.
-    """
+    """Runs a backend to its end or until there is a signal in `stop`; with `check` invariants hold at every instant."""
     advance, apply = backend.advance, backend.apply
     instants = 0
 

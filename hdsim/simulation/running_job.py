@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -35,67 +36,44 @@ class Activity(IntEnum):
 COMPUTING, EXCHANGING, PARALLEL, WAITING, OVER = map(int, Activity)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RunningJob:
-    """The state of a running job."""
+    """The state of a running job; dates are in seconds."""
 
-    __slots__ = (
-        "activity",
-        "announced",
-        "begun",
-        "date",
-        "entered",
-        "exchanges",
-        "groups",
-        "growth",
-        "index",
-        "job",
-        "kind",
-        "known_groups",
-        "left",
-        "nodes",
-        "placement",
-        "rate",
-        "seconds",
-        "since",
-        "step",
-        "steps",
-        "tasks",
-        "uncontended",
-    )
+    job: int
+    placement: Placement
+    steps: tuple[Step, ...]
+    index: int  # completed steps
+    step: Step = field(init=False)
+    kind: int = int(StepType.PARALLEL_TASK)
+    activity: int = OVER
+    begun: float = 0.0  # begin of the current activity
+    entered: float = 0.0  # begin of the current step
+    date: float = math.inf  # of the next `advance`
+    announced: float = math.nan  # the date last announced to the engine
+    groups: list[TaskGroup] = field(default_factory=list)  # of the current step
+    seconds: float = 0.0  # duration of the current step at peak speed
+    left: float = 0.0  # rest of a parallel task: reference seconds of the task with the most work
+    rate: float = 0.0  # of the rest
+    since: float = 0.0  # date of the rate
+    growth: float = 1.0  # cores relative to requested cores; 1 without a resize
+    exchanges: dict[Pattern, Phase] = field(default_factory=dict)
+    # These depend on the cores; most programs repeat steps.
+    tasks: int = field(init=False)
+    nodes: NDArray[np.int32] | None = field(init=False)
+    known_groups: dict[Step, tuple[list[TaskGroup], float]] = field(init=False)
+    uncontended: dict[Step, float] = field(init=False)  # seconds of each step
 
-    def __init__(self, job: int, placement: Placement, steps: tuple[Step, ...], index: int) -> None:
-        self.job = job
-        self.steps = steps
-        #: Completed steps.
-        self.index = index
-        self.step = steps[0]
-        self.kind = int(StepType.PARALLEL_TASK)
-        self.activity = OVER
-        #: Begin of the current activity and of the current step.
-        self.begun = self.entered = 0.0
-        #: Date of the next `advance`, and the date last announced to the engine.
-        self.date = math.inf
-        self.announced = math.nan
-        #: Task groups of the current step, and its duration at peak speed in seconds.
-        self.groups: list[TaskGroup] = []
-        self.seconds = 0.0
-        #: Rest of a parallel task: reference seconds of the task with the most work.
-        self.left = 0.0
-        self.rate = 0.0
-        self.since = 0.0
-        #: Cores relative to requested cores; 1 without a resize.
-        self.growth = 1.0
-        self.exchanges: dict[Pattern, Phase] = {}
-        self.place(placement)
+    def __post_init__(self) -> None:
+        self.step = self.steps[0]
+        self.place(self.placement)
 
     def place(self, placement: Placement) -> None:
         """Moves the job to cores and clears the state that depends on them."""
         self.placement = placement
         self.tasks = len(placement.cores)
-        self.nodes: NDArray[np.int32] | None = None
-        # Cache of task groups per step, since most programs repeat steps; then of uncontended seconds per step.
-        self.known_groups: dict[Step, tuple[list[TaskGroup], float]] = {}
-        self.uncontended: dict[Step, float] = {}
+        self.nodes = None
+        self.known_groups, self.uncontended = {}, {}
 
     def waited(self, now: float) -> float:
         """Returns the mean seconds that a task has waited for slower tasks in this step."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.cluster.state import Cluster
 from hdsim.contention import Contention
@@ -24,6 +23,7 @@ from hdsim.simulation.contended import Contended
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor, Uncontended
 from hdsim.simulation.gang_jobs import GangJobs
+from hdsim.util.arrays import Ints
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.resources import options
 from hdsim.workload.feasibility import infeasible_jobs
@@ -37,33 +37,28 @@ log = logging.getLogger(__name__)
 #: Name of a file in a group of ``conf/``, or its content.
 Model = str | Mapping[str, Any]
 
+#: Types of models by group.
+_TYPES = {
+    "contention": PluginType("contention", Contention, "hdsim.contention.Contention"),
+    "network": PluginType("network", Network, "hdsim.network.Network"),
+    "failures": PluginType("failures", Failures, "hdsim.failures.Failures"),
+}
 #: Index of the random stream of outages among those of a seed.
 _OUTAGES = 1
 
 
 @dataclass(frozen=True)
 class ReplaySetup:
-    """Agent, models and cluster of a replay before its first event.
-
-    Attributes:
-        agent: The agent.
-        make_cluster: Creates the state before the first event.
-        contention: Contention model, None if no job can be slowed down.
-        network: Network model, None if there are no messages.
-        failures: Failure model, None without failures.
-        infeasible: Jobs that do not fit on the empty platform.
-        seed: Seed of the replay.
-        rng: Source of the draws of the scheduler, also ``cluster.rng``.
-    """
+    """Agent, models and cluster of a replay before its first event."""
 
     agent: Agent
-    make_cluster: Callable[[], Cluster]
-    contention: Contention | None
-    network: Network | None
-    failures: Failures | None
-    infeasible: NDArray[np.int64]
+    make_cluster: Callable[[], Cluster]  # creates the state before the first event
+    contention: Contention | None  # contention model, None if no job can be slowed down
+    network: Network | None  # network model, None if there are no messages
+    failures: Failures | None  # failure model, None without failures
+    infeasible: Ints  # jobs that do not fit on the empty platform
     seed: int
-    rng: np.random.Generator
+    rng: np.random.Generator  # source of the draws of the scheduler, also ``cluster.rng``
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -123,15 +118,15 @@ def set_up(
     if len(workload) == 0 and not open_ended:
         raise WorkloadError("expected at least one job, got an empty workload", where=workload.source or None)
     agent = make_agent(agent)
-    model = make_contention(contention, platform)
+    model: Contention | None = make_model("contention", contention, platform)
     if model is not None and not model.applies(workload):
         model = None
-    links = make_network(network, platform)
+    links: Network | None = make_model("network", network, platform)
     if not workload.has_programs:
         links = None
     if links is not None and np.isinf(platform.local_bandwidth).all():
         log.warning("the links of %s have unlimited bandwidth: messages take only their latencies", platform.name)
-    breakdowns = make_failures(failures, platform)
+    breakdowns: Failures | None = make_model("failures", failures, platform)
     faults = quantities_faults(platform, workload, model) + gang_faults(platform, workload, breakdowns)
     if faults:
         raise ConfigError.many([ConfigError(fault, where="platform.kind") for fault in faults])
@@ -188,43 +183,21 @@ def gang_faults(platform: Platform, workload: Workload, failures: Failures | Non
     return faults
 
 
-def make_contention(spec: Model, platform: Platform) -> Contention | None:
-    """Creates a contention model from the name or the content of a file in ``conf/contention``.
+def make_model(group: str, spec: Model, platform: Platform) -> Any:
+    """Creates a contention, network or failure model, None if there is none.
+
+    Args:
+        group: ``contention``, ``network`` or ``failures``.
+        spec: Name or content of a file in ``conf/GROUP``.
+        platform: The platform.
 
     Raises:
         ConfigError: The model does not exist.
     """
-    made: Contention | None = _make_model(
-        PluginType("contention", Contention, "hdsim.contention.Contention"), spec, platform
-    )
-    return made
-
-
-def make_network(spec: Model, platform: Platform) -> Network | None:
-    """Creates a network model from the name or the content of a file in ``conf/network``.
-
-    Raises:
-        ConfigError: The model does not exist.
-    """
-    made: Network | None = _make_model(PluginType("network", Network, "hdsim.network.Network"), spec, platform)
-    return made
-
-
-def make_failures(spec: Model, platform: Platform) -> Failures | None:
-    """Creates a failure model from the name or the content of a file in ``conf/failures``.
-
-    Raises:
-        ConfigError: The model does not exist.
-    """
-    made: Failures | None = _make_model(PluginType("failures", Failures, "hdsim.failures.Failures"), spec, platform)
-    return made
-
-
-def _make_model(kind: PluginType, spec: Model, platform: Platform) -> Any:
-    spec = model_settings(kind.group, spec)
-    if spec.get("_target_") is None and "path" not in spec:
+    settings = model_settings(group, spec)
+    if settings.get("_target_") is None and "path" not in settings:
         return None
-    return kind.make(spec, platform)
+    return _TYPES[group].make(settings, platform)
 
 
 def model_settings(group: str, spec: Model) -> Mapping[str, Any]:
@@ -250,5 +223,4 @@ def _content(path: Path) -> Mapping[str, Any]:
     """Reads a bundled file of settings."""
     import yaml
 
-    settings: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    return settings
+    return yaml.safe_load(path.read_text(encoding="utf-8")) or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,61 +17,24 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TaskGroup:
     """Tasks of a job on one processor with equal work in a step."""
 
-    __slots__ = (
-        "core",
-        "date",
-        "demand",
-        "job",
-        "left",
-        "lost",
-        "peak",
-        "processor",
-        "rate",
-        "since",
-        "slowed",
-        "speed",
-        "tasks",
-        "work",
-    )
-
-    def __init__(
-        self,
-        job: Any,
-        processor: int,
-        tasks: int,
-        work: float,
-        demand: float,
-        peak: float,
-        *,
-        slowed: bool,
-        core: int = -1,
-    ) -> None:
-        #: The running job.
-        self.job = job
-        self.processor = processor
-        #: The core of a group of one task after changes of speed.
-        self.core = core
-        self.tasks = tasks
-        #: Tasks that contention can slow down; it does not affect delays.
-        self.slowed = tasks if slowed else 0
-        #: Reference seconds.
-        self.work = work
-        #: Memory bandwidth demand of each computing task, GB/s.
-        self.demand = demand
-        #: Uncontended speed relative to the reference.
-        self.peak = peak
-        self.left = work
-        self.rate = 0.0
-        self.since = 0.0
-        #: Completion date at the current rate.
-        self.date = math.inf
-        #: Share of the peak speed without other jobs on the processor; 0 until it is computed.
-        self.speed = 0.0
-        #: Speed lost to contention, in cores.
-        self.lost = 0.0
+    job: Any  # the running job
+    processor: int
+    tasks: int
+    work: float  # of each task, reference seconds
+    demand: float  # memory bandwidth of each computing task, GB/s
+    peak: float  # uncontended speed relative to the reference
+    slowed: int  # tasks that contention can slow down; it does not affect delays
+    core: int = -1  # of a group of one task, after changes of speed
+    left: float = 0.0  # reference seconds
+    rate: float = 0.0
+    since: float = 0.0  # date of the rate, seconds
+    date: float = math.inf  # of the completion at the current rate, seconds
+    speed: float = 0.0  # share of the peak speed without other jobs on the processor; 0 until it is computed
+    lost: float = 0.0  # speed lost to contention, in cores
 
     def begin(self, left: float, now: float) -> None:
         """Begins the work; `settle` computes the rate."""
@@ -90,11 +54,6 @@ class ProcessorSharing:
 
     Attributes:
         crowded: Whether some tasks slow others down, for each processor.
-
-    Args:
-        platform: The platform.
-        model: The contention model.
-        time_breakdown: Record of lost speed.
     """
 
     def __init__(self, platform: Platform, model: Contention, time_breakdown: TimeBreakdown) -> None:
@@ -170,12 +129,7 @@ class ProcessorSharing:
             self._changes.extend((date, -gone, 0.0))
 
     def settle(self, now: float, affected: dict[Any, None]) -> None:
-        """Updates the speeds on processors with added or removed tasks.
-
-        Args:
-            now: Current time, seconds.
-            affected: Receives the running jobs whose next date may have changed.
-        """
+        """Updates the speeds on processors with changed tasks; `affected` receives the jobs whose dates may change."""
         if not self._touched:
             return
         touched, self._touched = self._touched, {}
@@ -220,12 +174,7 @@ class ProcessorSharing:
 
 
 class _Speeds:
-    """Cache of the speeds of a contention model for each combination of demands.
-
-    Args:
-        platform: The platform.
-        model: The model.
-    """
+    """Cache of the speeds of a contention model for each combination of demands."""
 
     __deepcopy__ = itself
 

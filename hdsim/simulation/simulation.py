@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -23,11 +24,10 @@ from hdsim.simulation.arguments import inputs, settings
 from hdsim.simulation.compiled import CompiledReplay, compiled_cores, interchangeable_cores
 from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.continued import continued_replay
-from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
-from hdsim.simulation.live import LiveJobs
+from hdsim.simulation.fork import LiveJobs, copied_agent, fork_engine, require_fork
 from hdsim.simulation.replay import Interrupted, carry_out, decide, replay
 from hdsim.simulation.setup import Model, ReplaySetup, set_up
-from hdsim.simulation.terminal import replay_bar, signals_received
+from hdsim.simulation.terminal import ReplayBar, signals_received
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -125,14 +125,7 @@ class Simulation:
     ) -> Simulation:
         """Returns what makes the forks of a cluster whose jobs another backend runs, for as long as it is referred to.
 
-        It has no events of its own; see :class:`hdsim.simulation.live.LiveJobs` for what forks know.
-
-        Args:
-            platform: The platform.
-            workload: The jobs known at the begin.
-            setup: Agent, models and cluster.
-            given: Agent and models as they were given.
-            kill_at_walltime: Jobs are killed at their walltimes.
+        It has no events of its own; see :class:`hdsim.simulation.fork.LiveJobs` for what forks know.
         """
         events = {"kill_at_walltime": kill_at_walltime, "batch_events": True}
         simulation = cls.__new__(cls)
@@ -319,7 +312,7 @@ class Simulation:
 
     def _run_compiled(self, compiled: CompiledReplay, *, progress: Shown, config: Mapping[str, Any] | None) -> Result:
         begin = time.perf_counter()
-        with signals_received() as stop, replay_bar(self._jobs, shown=progress) as bar:
+        with signals_received() as stop, closing(ReplayBar(self._jobs, shown=progress)) as bar:
             compiled.run(stop, bar)
         seconds, parts = time.perf_counter() - begin, dict(compiled.engine)
         result = compiled.result(interrupted=bool(stop), config=dict(config or {}), wall_seconds=seconds, engine=parts)

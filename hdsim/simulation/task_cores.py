@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.simulation.executor import CoreIds
 from hdsim.simulation.running_job import RunningJob
 from hdsim.simulation.sharing import ProcessorSharing, TaskGroup
+from hdsim.util.arrays import Floats
 from hdsim.workload.programs import Step, StepType
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ class Cores:
 
     Attributes:
         peak: (P,) peak speed of the cores of each processor relative to the reference.
-
-    Args:
-        platform: The platform.
-        workload: The initial jobs.
     """
 
     def __init__(self, platform: Platform, workload: Workload) -> None:
@@ -59,7 +55,7 @@ class Cores:
     def set_share(
         self,
         cores: CoreIds,
-        share: NDArray[np.float64] | float,
+        share: Floats | float,
         running: Iterable[RunningJob],
         sharing: ProcessorSharing | None,
     ) -> Iterable[RunningJob]:
@@ -86,7 +82,7 @@ class Cores:
                 group.peak = self.peak[group.processor] * self._share[group.core]
         return jobs
 
-    def loads(self, running: RunningJob) -> NDArray[np.float64]:
+    def loads(self, running: RunningJob) -> Floats:
         """(n,) used share of the speed of each core of a parallel task."""
         step = running.step
         rate = running.rate / running.growth
@@ -111,11 +107,11 @@ class Cores:
     def groups(self, running: RunningJob, step: Step) -> list[TaskGroup]:
         """Returns the task groups of a step, per processor or, after changes of speed, per core."""
         placement, demand, peak = running.placement, self._bandwidth[running.job], self.peak
-        slowed = step.kind != StepType.DELAY
+        is_slowed = step.kind != StepType.DELAY
         # A task without work has no memory bandwidth demand.
         if self._share is not None:
             return [
-                TaskGroup(running, owner, 1, each, demand, peak[owner] * self._share[core], slowed=slowed, core=core)
+                TaskGroup(running, owner, 1, each, demand, peak[owner] * self._share[core], int(is_slowed), core)
                 for core, owner, each in self._tasks(running, step)
                 if each
             ]
@@ -130,7 +126,7 @@ class Cores:
                 if each:
                     counts[owner, each] = counts.get((owner, each), 0) + 1
         return [
-            TaskGroup(running, processor, tasks, each, demand, peak[processor], slowed=slowed)
+            TaskGroup(running, processor, tasks, each, demand, peak[processor], tasks if is_slowed else 0)
             for (processor, each), tasks in counts.items()
         ]
 

@@ -74,12 +74,7 @@ def received_signals() -> list[int]:
 
 
 class ReplayBar:
-    """Jobs done, simulated time and jobs/s on standard error.
-
-    Args:
-        jobs: Number of jobs.
-        shown: See :data:`hdsim.results.moment.Shown`.
-    """
+    """Jobs done, simulated time and jobs/s on standard error."""
 
     def __init__(self, jobs: int, *, shown: Shown) -> None:
         from tqdm import tqdm
@@ -91,13 +86,7 @@ class ReplayBar:
         self._bar = tqdm(total=jobs, unit="job", desc="replay", delay=0.5, leave=False, disable=disabled)
 
     def update(self, done: int, now: float, moment: Callable[[], Moment]) -> None:
-        """Updates the bar, and shows what watches a moment from time to time.
-
-        Args:
-            done: Number of jobs that have ended.
-            now: Simulated time in seconds.
-            moment: Makes the moment.
-        """
+        """Updates the bar from the ended jobs and the simulated seconds, and shows a moment from time to time."""
         self._bar.set_postfix_str(f"simulated {now / 86400:.1f} d", refresh=False)
         self._bar.update(done - self._bar.n)
         if self._watch is not None and (begin := perf_counter()) >= self._due:
@@ -108,13 +97,3 @@ class ReplayBar:
     def close(self) -> None:
         """Removes the bar."""
         self._bar.close()
-
-
-@contextmanager
-def replay_bar(jobs: int, *, shown: Shown) -> Iterator[ReplayBar]:
-    """Shows a progress bar until the end of the replay of some jobs."""
-    bar = ReplayBar(jobs, shown=shown)
-    try:
-        yield bar
-    finally:
-        bar.close()

@@ -16,20 +16,12 @@ _INTERVAL = 0.5
 
 
 class _Pass:
-    """The scheduling pass of an agent that is under way.
+    """The scheduling pass of an agent that is under way."""
 
-    Attributes:
-        since: Begin on the clock of `perf_counter` in seconds, 0 outside of passes.
-        now: Simulated time in seconds.
-        thread: Its thread.
-        limit: Seconds after which it is named, infinite if it has been.
-        watcher: The thread that watches.
-    """
-
-    since = 0.0
-    now = 0.0
+    since = 0.0  # begin on the clock of `perf_counter` in seconds, 0 outside of passes
+    now = 0.0  # simulated time in seconds
     thread = 0
-    limit = NAMED
+    limit = NAMED  # seconds after which it is named, infinite if it has been
     watcher: threading.Thread | None = None
 
 
@@ -63,11 +55,7 @@ def end() -> None:
 
 
 def where_it_hangs(frame: FrameType | None) -> str | None:
-    """Returns the place of a pass that has run for longer than `INTERRUPTED`, None if there is none.
-
-    Args:
-        frame: The innermost frame of its thread.
-    """
+    """Returns the place of a pass that has run for longer than `INTERRUPTED`, None if there is none."""
     if not _current.since or perf_counter() - _current.since < INTERRUPTED:
         return None
     return f"decide() had run for {perf_counter() - _current.since:.0f} s at t = {_current.now:g} s{_place(frame)}"

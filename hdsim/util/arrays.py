@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 def sorted_within(values: NDArray[np.int32], sizes: Ints) -> NDArray[np.int32]:

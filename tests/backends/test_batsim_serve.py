@@ -42,7 +42,7 @@ from hdsim.cluster import invariants
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError
 from hdsim.platform.simgrid import to_xml
-from hdsim.simulation.setup import make_contention, make_network
+from hdsim.simulation.setup import make_model
 from hdsim.util.intervals import format_interval_set
 from hdsim.workload.batsim_json import jobs_of, write_batsim
 from hdsim.workload.generators import lublin
@@ -552,7 +552,9 @@ def replayed(platform: hdsim.Platform, result: Any, contention: str, options: Op
         (float(result.starting_time[job]), f"w0!{result.workload.job_id[job]}", result.jobs["allocated_resources"][job])
         for job in order.tolist()
     ]
-    server = BatsimServer(hosts_of(platform), [file], options, contention=make_contention(contention, platform))
+    server = BatsimServer(
+        hosts_of(platform), [file], options, contention=make_model("contention", contention, platform)
+    )
     talk(server, follow(plan))
     return server
 
@@ -583,7 +585,7 @@ def test_contended_runs_of_batsim(shared_data: Path, run: str) -> None:
         (float(row["starting_time"]), f"w0!{row['job_id']}", row["allocated_resources"]) for row in recorded.values()
     )
     file = read_jobs(folder / "workload.json.gz", platform)
-    server = BatsimServer(hosts_of(platform), [file], contention=make_contention("threshold", platform))
+    server = BatsimServer(hosts_of(platform), [file], contention=make_model("contention", "threshold", platform))
     talk(server, follow(plan))
     assert len(server.record.jobs) == len(recorded) == 1000
     for row, outcome in finished(server):
@@ -844,8 +846,8 @@ def test_programs_run_as_in_hdsims_own_replay(contention: str, network: str, ene
         hosts_of(platform),
         [file],
         Options(energy=energy),
-        contention=make_contention(contention, platform),
-        network=make_network(network, platform),
+        contention=make_model("contention", contention, platform),
+        network=make_model("network", network, platform),
     )
     talk(server, follow(plan))
     finish = {row.job_id: outcome.finish for row, outcome in finished(server)}

@@ -19,7 +19,7 @@ from hdsim.config.inputs import read_platform, read_workload
 from hdsim.config.keys import FORECAST_RULES, GANG_RULES, REAL_RUN_RULES, RULES, TRAINING_RULES, unknown_key
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import make_agent
-from hdsim.simulation.setup import make_contention, make_failures
+from hdsim.simulation.setup import make_model
 from hdsim.util import plugins
 from hdsim.util.resources import bundled, folder, resolve
 from hdsim.util.rules import Rule
@@ -99,7 +99,7 @@ def test_every_option_of_failures_can_be_made(composer: Composer, tmp_path: Path
     trace = tmp_path / "outages.csv"
     trace.write_text("node,down,up\n")
     more = [f"failures.file={trace}"] if name == "trace" else []
-    model = make_failures(compose(composer, f"failures={name}", *more)["failures"], Platform.homogeneous(2, 4))
+    model = make_model("failures", compose(composer, f"failures={name}", *more)["failures"], Platform.homogeneous(2, 4))
     assert (model is None) == (name == "none")
 
 
@@ -107,7 +107,7 @@ def test_every_option_of_failures_can_be_made(composer: Composer, tmp_path: Path
 def test_every_contention_option_can_be_made(composer: Composer, name: str) -> None:
     from hdsim import Platform
 
-    model = make_contention(compose(composer, f"contention={name}")["contention"], Platform.homogeneous(2, 4))
+    model = make_model("contention", compose(composer, f"contention={name}")["contention"], Platform.homogeneous(2, 4))
     assert (model is None) == (name == "none")
 
 

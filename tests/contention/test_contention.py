@@ -19,7 +19,7 @@ from hdsim.contention.smoothstep import CONSTANTS, Smoothstep
 from hdsim.contention.threshold import Threshold
 from hdsim.errors import ConfigError, PlatformError
 from hdsim.results.result import Result
-from hdsim.simulation.setup import make_contention
+from hdsim.simulation.setup import make_model
 
 # GB/s, of the size of IRMaSim's own.
 CURVE = {"b": -0.02, "c": 32.0, "da": 6.0, "db": 3.0, "dc": 45.0, "dd": 3.0}
@@ -509,7 +509,7 @@ def test_a_file_and_a_yaml_make_an_option(tmp_path: Path, hdsim: Callable) -> No
 )
 def test_mistakes_name_the_key(spec: str | dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_contention(spec, machine())
+        make_model("contention", spec, machine())
 
 
 @pytest.mark.parametrize("speed", ["0.0", "-1.0", "float('nan')"])

@@ -1,5 +1,6 @@
 """The replay in compiled code gives the schedule of the engine and of the slow reference, core by core."""
 
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -18,7 +19,7 @@ from hdsim.scheduling.orders import ORDERS
 from hdsim.simulation import compiled as compiled_module
 from hdsim.simulation.compiled import compiled_cores
 from hdsim.simulation.setup import set_up
-from hdsim.simulation.terminal import replay_bar
+from hdsim.simulation.terminal import ReplayBar
 
 STATIC = [name for name, order in ORDERS.items() if not order.dynamic]
 
@@ -283,7 +284,7 @@ def test_an_interrupted_replay_leaves_the_state_at_that_instant(monkeypatch):
     )
     setup = set_up(platform, workload, "easy", contention="none", seed=0)
     replay = compiled_cores(platform, workload, setup, kill_at_walltime=False, batch_events=True)
-    with replay_bar(5, shown=False) as bar:
+    with closing(ReplayBar(5, shown=False)) as bar:
         replay.run(Signals(), bar)
     result, stepped = replay.result(interrupted=True), hdsim.Simulation(platform, workload, "easy", check=True)
     stepped.run_until(replay.now)

@@ -262,7 +262,7 @@ def test_replayed_rewards_have_the_scale_of_the_latest_step() -> None:
 
 
 def test_rewards_are_scaled_by_the_size_of_their_sums() -> None:
-    from hdsim.learning.training.rewards import RewardScale
+    from hdsim.learning.training.learner import RewardScale
 
     scale = RewardScale(1, gamma=0.5)
     going, over = np.array([False]), np.array([True])

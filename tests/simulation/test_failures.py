@@ -29,7 +29,7 @@ from hdsim.results import metrics, series
 from hdsim.results.result import Result
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.reader import read as read_run
-from hdsim.simulation.setup import make_failures
+from hdsim.simulation.setup import make_model
 from hdsim.workload.batsim_json import jobs_of
 
 CONFIDENCE = 0.999
@@ -822,24 +822,24 @@ def test_all_lines_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 )
 def test_faults_of_settings(keys: dict[str, Any], where: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        make_failures(drawn(**keys), one_node())
+        make_model("failures", drawn(**keys), one_node())
     assert caught.value.where == where
     assert message in str(caught.value)
 
 
 def test_further_faults_of_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected a number > 0, got 0") as caught:
-        make_failures(drawn("Weibull", mtbf=1, mttr=1, shape=0), one_node())
+        make_model("failures", drawn("Weibull", mtbf=1, mttr=1, shape=0), one_node())
     assert caught.value.where == "failures.shape"
     with pytest.raises(ConfigError, match=r"found no file 'nowhere\.csv'"):
-        make_failures(drawn("Trace", file="nowhere.csv"), one_node())
+        make_model("failures", drawn("Trace", file="nowhere.csv"), one_node())
     with pytest.raises(ConfigError, match="did you mean 'weibull'"):
         simulate(one_node(), one_job(), failures="weibul")
     with pytest.raises(ConfigError, match="unexpected keyword argument 'mtfb'"):
-        make_failures(drawn(mtbf=3, mttr=1, mtfb=3), one_node())
+        make_model("failures", drawn(mtbf=3, mttr=1, mtfb=3), one_node())
 
 
 def test_options_of_the_configuration_can_be_made() -> None:
-    assert isinstance(make_failures("exponential", one_node()), Exponential)
-    assert isinstance(make_failures("weibull", one_node()), Weibull)
-    assert make_failures("none", one_node()) is None
+    assert isinstance(make_model("failures", "exponential", one_node()), Exponential)
+    assert isinstance(make_model("failures", "weibull", one_node()), Weibull)
+    assert make_model("failures", "none", one_node()) is None

@@ -48,7 +48,7 @@ HEAVY = {
     "kernels": {"numba"},
     "config/composer.py": {"hydra", "omegaconf", "yaml"},
     "config/jobs.py": {"hydra", "omegaconf"},
-    "config/sources.py": {"hydra"},
+    "config/sources.py": {"hydra", "yaml"},
     "cli/sweep.py": {"tqdm"},
     "runs/sweep_table.py": {"hydra"},
     "runs/table.py": {"yaml"},

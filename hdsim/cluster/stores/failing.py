@@ -30,20 +30,17 @@ class FailingCores(NodeCores):
         self._down: dict[int, Placement] = {}
 
     def allocate(self, job: int, placement: Placement) -> None:
-        """See :meth:`NodeCores.allocate`."""
         super().allocate(job, placement)
         self._job_of_core[placement.cores] = job
 
     def release(self, job: int, placement: Placement) -> None:
-        """See :meth:`NodeCores.release`."""
         super().release(job, placement)
         self._job_of_core[placement.cores] = _NONE
 
     def jobs_on(self, node: int) -> list[int]:
         """Returns the jobs with cores on a node, ascending."""
         jobs = self._job_of_core[self._bounds[node] : self._bounds[node + 1]]
-        found: list[int] = np.unique(jobs[jobs != _NONE]).tolist()
-        return found
+        return np.unique(jobs[jobs != _NONE]).tolist()
 
     def fail(self, node: int) -> None:
         """Removes the cores of a node, all of which are idle."""

@@ -56,12 +56,6 @@ class NodeCores:
         free_bandwidth: (P,) free memory bandwidth of each processor in GB/s.
         policies: Number of each core policy that :func:`hdsim.cluster.kernels.nodes.pick` knows.
         n_idle: Number of idle cores without GPUs.
-
-    Args:
-        platform: The platform.
-        requests: Requests of the jobs.
-        policy: Default core policy of `pick`.
-        rng: For the `random` policy.
     """
 
     def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
@@ -223,8 +217,7 @@ class NodeCores:
 
     def ids_of(self, placement: Placement) -> list[int]:
         """Returns the core ids of a placement, ascending."""
-        ids: list[int] = placement.ids.tolist()
-        return ids
+        return placement.ids.tolist()
 
     def idle_ids(self) -> Ints:
         """Ids of the idle cores and GPUs, ascending."""

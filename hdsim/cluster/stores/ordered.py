@@ -139,8 +139,7 @@ class OrderedCores:
         # The score of a core is the number of idle cores from it to the end of its processor.
         owner = self._processor_of_rank[ranks]
         after = owner.searchsorted(owner, side="right") - np.arange(len(owner))
-        chosen: list[int] = ranks[(-after).argsort(kind="stable")[:n]].tolist()
-        return chosen
+        return ranks[(-after).argsort(kind="stable")[:n]].tolist()
 
     def placement_of(self, cores: Sequence[int] | Ints) -> list[int]:
         """Converts core ids to a placement."""
@@ -204,8 +203,7 @@ class OrderedCores:
         if self._by_id:
             last = len(self.core_of_rank) - 1
             return [last - rank for rank in ranks]
-        ids: list[int] = sorted(self.core_of_rank[ranks].tolist())
-        return ids
+        return sorted(self.core_of_rank[ranks].tolist())
 
     def idle_ids(self) -> Ints:
         """Ids of the idle cores, ascending."""

@@ -27,27 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeAmounts:
-    """A placement in quantities per node.
-
-    Attributes:
-        nodes: (k,) nodes, ascending.
-        node_counts: (k,) requested cores of the job on each node.
-        cpu: (k,) CPU in cores.
-        memory: (k,) memory in bytes.
-        gpus: (k,) GPUs.
-        pods: (k,) pods: chunks of the job.
-        storage: (k,) ephemeral storage in bytes.
-    """
+    """A placement in quantities per node."""
 
     __deepcopy__ = itself
 
-    nodes: Ints
-    node_counts: Ints
-    cpu: Floats
-    memory: Floats
-    gpus: Ints
-    pods: Ints
-    storage: Floats
+    nodes: Ints  # (k,) nodes, ascending
+    node_counts: Ints  # (k,) requested cores of the job on each node
+    cpu: Floats  # (k,) CPU in cores
+    memory: Floats  # (k,) memory in bytes
+    gpus: Ints  # (k,) GPUs
+    pods: Ints  # (k,) pods: chunks of the job
+    storage: Floats  # (k,) ephemeral storage in bytes
 
     def __len__(self) -> int:
         """Number of core ids: none."""
@@ -66,12 +56,6 @@ class NodeQuantities:
         node_speed: (N,) speed of the slowest processor of each node relative to the reference speed, without GPUs.
         total: Amounts of the nodes; free amounts are what jobs and pods of others leave of them.
         free_bandwidth: (P,) memory bandwidth of each processor in GB/s.
-
-    Args:
-        platform: The platform.
-        requests: Requests of the jobs.
-        policy: Default core policy of `pick`.
-        rng: For the `random` policy.
     """
 
     __deepcopy__ = with_own_containers
@@ -152,12 +136,7 @@ class NodeQuantities:
         return _amounts(chunk, nodes, chosen[nodes])
 
     def placement_on(self, job: int, pods: Mapping[int, int]) -> NodeAmounts:
-        """Returns the placement of a job whose pods are on given nodes, such as one that others have bound.
-
-        Args:
-            job: Job index.
-            pods: Number of its pods by node.
-        """
+        """Returns the placement of a job by the number of its pods on each node, such as one that others have bound."""
         nodes = np.array(sorted(pods), np.int64)
         return _amounts(self._requests.chunk(job), nodes, np.array([pods[node] for node in nodes.tolist()], np.int64))
 
@@ -255,12 +234,7 @@ class NodeQuantities:
         return self._free.copy()
 
     def allocate(self, job: int, placement: NodeAmounts, *, may_overcommit: bool = False) -> None:
-        """Allocates a placement to a job.
-
-        Args:
-            job: The job.
-            placement: The placement.
-            may_overcommit: Nodes may have less than it takes, as with `occupy`.
+        """Allocates a placement to a job; with `may_overcommit` nodes may have less than it takes, as with `occupy`.
 
         Raises:
             DecisionError: The free resources of a node do not suffice.
@@ -280,12 +254,7 @@ class NodeQuantities:
         del self._held[job]
 
     def resize(self, job: int, placement: NodeAmounts, cpu: float) -> NodeAmounts:
-        """Changes the CPU of a job that holds a placement, and returns what it holds then.
-
-        Args:
-            job: Job of one chunk.
-            placement: Its placement.
-            cpu: CPU in cores, a multiple of 1/1000.
+        """Changes the CPU, in cores, of a job of one chunk that holds a placement, and returns what it holds then.
 
         Raises:
             DecisionError: The node does not have as much; nothing has changed then.
@@ -387,5 +356,4 @@ def _amounts(chunk: Chunk, nodes: Ints, chosen: Ints) -> NodeAmounts:
 
 def _thousandths(counts: Ints, chunk: Chunk) -> Floats:
     """Returns the CPU in cores of requested cores of a job."""
-    cpu: Floats = np.round(counts * chunk.cpu, 3)
-    return cpu
+    return np.round(counts * chunk.cpu, 3)

@@ -40,23 +40,19 @@ class Accept(UnderBasePolicy):
         self._max_delays = positive_int("max_delays", max_delays)
 
     def size(self, platform: Platform) -> int:
-        """See :meth:`Action.size`."""
         return 2
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Action.begin`."""
         super().begin(cluster, wait_queue)
         self._passed_over: set[int] = set()
         self._over = False
 
     def on_instant(self) -> None:
-        """See :meth:`Action.on_instant`."""
         super().on_instant()
         self._passed_over.clear()
         self._over = False
 
     def pending(self) -> bool:
-        """See :meth:`Action.pending`."""
         wait_queue = self._wait_queue
         while not self._over and wait_queue.proposed is None:
             job = self._proposed()
@@ -73,7 +69,6 @@ class Accept(UnderBasePolicy):
         return np.array([True, more_events(self._cluster)])
 
     def act(self, action: int) -> None:
-        """See :meth:`Action.act`."""
         wait_queue = self._wait_queue
         job, wait_queue.proposed = wait_queue.proposed, None
         assert job is not None

@@ -21,9 +21,6 @@ class BackfillAction(UnderBasePolicy):
     A base order serves the heads of the queue. While the head is blocked, each decision starts another job or ends the
     pass, as in RLBackfilling (Kolker-Hicks et al., 2023). The last action ends the pass and is always legal.
 
-    Attributes:
-        queue_size: See the arguments.
-
     Args:
         queue_size: Number of jobs to choose from.
         job_policy: Base order.
@@ -46,11 +43,9 @@ class BackfillAction(UnderBasePolicy):
         self._reserve = reserve
 
     def size(self, platform: Platform) -> int:
-        """See :meth:`Action.size`."""
         return self.queue_size + 1
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Action.begin`."""
         super().begin(cluster, wait_queue)
         self._head: int | None = None
         self._mask = np.zeros(self.queue_size + 1, bool)
@@ -65,15 +60,12 @@ class BackfillAction(UnderBasePolicy):
         self._find_legal()
 
     def pending(self) -> bool:
-        """See :meth:`Action.pending`."""
         return bool(self._mask[:-1].any())
 
     def mask(self) -> Mask:
-        """See :meth:`Action.mask`."""
         return self._mask
 
     def act(self, action: int) -> None:
-        """See :meth:`Action.act`."""
         if action == self.queue_size:
             self._mask[:] = False
             return

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 class UnderBasePolicy(Action):
-    """Decisions beside a base order, with the reservation of EASY for its head.
-
-    Args:
-        job_policy: Base order.
-        core_policy: Core policy.
-    """
+    """Decisions beside a base order, with the reservation of EASY for its head."""
 
     fixed_policy = True
 
@@ -29,13 +24,11 @@ class UnderBasePolicy(Action):
         self.core_policy = one_of("core_policy", core_policy, CORE_POLICIES)
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._queue = wait_queue.in_order(self._order)
         self._easy = Easy(cluster)
 
     def on_instant(self) -> None:
-        """See :meth:`Action.on_instant`."""
         self._easy.ended(self._cluster)
         self._queue.refresh(self._cluster)
 

@@ -24,9 +24,6 @@ class PickJob(Action):
     Several jobs may be started at one instant, one decision each.
 
     Attributes:
-        queue_size: See the arguments, also for the next three.
-        has_void: Setting `void`.
-        commit: See there.
         backfilling: Name of the backfilling.
 
     Args:
@@ -58,11 +55,9 @@ class PickJob(Action):
         self.commit = commit
 
     def size(self, platform: Platform) -> int:
-        """See :meth:`Action.size`."""
         return self.queue_size + self.has_void
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._backfill = find_backfill(self.backfilling)[2](cluster)
         self._committed: int | None = None
@@ -83,7 +78,6 @@ class PickJob(Action):
             self._serve(job)
 
     def pending(self) -> bool:
-        """See :meth:`Action.pending`."""
         if self._left or not self._cluster.queue:
             return False
         if self.commit:
@@ -91,7 +85,6 @@ class PickJob(Action):
         return self._wait_queue.any_fits(self.queue_size)
 
     def mask(self) -> Mask:
-        """See :meth:`Action.mask`."""
         if self._mask is None:
             self._mask = np.zeros(self.queue_size + self.has_void, bool)
             jobs, fits = self._wait_queue.peek(self.queue_size)
@@ -101,7 +94,6 @@ class PickJob(Action):
         return self._mask
 
     def act(self, action: int) -> None:
-        """See :meth:`Action.act`."""
         self._mask = None
         if action == self.queue_size:
             self._left = True

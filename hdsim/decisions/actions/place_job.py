@@ -44,11 +44,9 @@ class PlaceJob(Action):
         self.has_void = void
 
     def size(self, platform: Platform) -> int:
-        """See :meth:`Action.size`."""
         return platform.n_nodes + self.has_void
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._queue = wait_queue.in_order(self._order)
         self._kinds = JobKinds(cluster)
@@ -56,7 +54,6 @@ class PlaceJob(Action):
         self._over = False
 
     def on_instant(self) -> None:
-        """See :meth:`Action.on_instant`."""
         self._over = False
         self._queue.refresh(self._cluster)
         if self._skip_blocked:
@@ -64,14 +61,12 @@ class PlaceJob(Action):
             self._kinds.update(self._queue)
 
     def pending(self) -> bool:
-        """See :meth:`Action.pending`."""
         if not self._over and self._wait_queue.partial is None:
             self._wait_queue.partial = self._next()
             self._over = self._wait_queue.partial is None
         return not self._over
 
     def mask(self) -> Mask:
-        """See :meth:`Action.mask`."""
         mask = np.zeros(self._nodes + self.has_void, bool)
         partial = self._wait_queue.partial
         if partial is not None:
@@ -81,7 +76,6 @@ class PlaceJob(Action):
         return mask
 
     def act(self, action: int) -> None:
-        """See :meth:`Action.act`."""
         wait_queue, cluster = self._wait_queue, self._cluster
         partial = wait_queue.partial
         assert partial is not None

@@ -32,8 +32,6 @@ class PolicyPair(Action):
     Attributes:
         names: Name of each action.
         pairs: Job order and core policy of each pair.
-        has_void: Setting `void`.
-        decide: See there.
 
     Args:
         pairs: Names such as ``shortest-high_gflops``, of any job order and core policy.
@@ -54,11 +52,9 @@ class PolicyPair(Action):
         self.fixed_policy = len(self.core_policies) == 1
 
     def size(self, platform: Platform) -> int:
-        """See :meth:`Action.size`."""
         return len(self.names)
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Action.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._queues: dict[str, FixedQueue | DynamicQueue] = {}
         for name, _ in self.pairs:
@@ -70,13 +66,11 @@ class PolicyPair(Action):
         self._passed = False
 
     def on_instant(self) -> None:
-        """See :meth:`Action.on_instant`."""
         self._passed = False
         for queue in self._dynamic:
             queue.add(self._cluster.submitted)
 
     def pending(self) -> bool:
-        """See :meth:`Action.pending`."""
         if self._passed:
             return False
         if self.decide == "always":
@@ -90,7 +84,6 @@ class PolicyPair(Action):
         return self._mask
 
     def act(self, action: int) -> None:
-        """See :meth:`Action.act`."""
         self._passed = True
         cluster = self._cluster
         if action == len(self.pairs) or not cluster.queue or not cluster.n_idle:

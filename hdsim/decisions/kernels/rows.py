@@ -96,25 +96,6 @@ def write_rows(
 
 
 @kernel
-def write_processors(busy: Ints, cores: Ints, free: Floats, capacity: Floats, limit: Floats, out: Table) -> None:
-    """Writes the columns of processors that change with time.
-
-    Args:
-        busy: (P,) allocated cores.
-        cores: (P,) all cores.
-        free: (P,) free bandwidth in GB/s.
-        capacity: (P,) bandwidth in GB/s, infinite for no limit.
-        limit: (P,) free bandwidth below which a processor is oversubscribed, GB/s.
-        out: (P, F) rows of the processors, of which columns 0, 1 and 5 are written: idle cores and free bandwidth as
-            shares, and oversubscription.
-    """
-    for p in range(len(busy)):
-        out[p, 0] = 1.0 - busy[p] / cores[p]
-        out[p, 1] = max(free[p] / capacity[p], 0.0) if capacity[p] < math.inf else 1.0
-        out[p, 5] = free[p] < limit[p]
-
-
-@kernel
 def write_free(limits: NodeLimits, idle: Floats, memory: Floats, parts: Floats, out: Table) -> None:
     """Writes idle cores, free memory and free parts as shares of each node's.
 

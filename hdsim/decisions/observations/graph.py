@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.kernels.nodes import fitting
 from hdsim.decisions.base import Array, Observation, Observer, relative_to_largest
-from hdsim.decisions.observations import bandwidth, jobs, nodes
-from hdsim.decisions.observations.bandwidth import NodesBandwidth
+from hdsim.decisions.observations import jobs, nodes
 from hdsim.decisions.observations.jobs import JobsObserver
+from hdsim.decisions.observations.nodes import NodesBandwidth
 from hdsim.decisions.observations.star import STAR_EDGES, STAR_VERTICES, StarGraph
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.arrays import Floats, Ints
@@ -35,7 +35,7 @@ LINK_FEATURES = ("link_bandwidth", "link_latency", "link_shared")
 #: Columns of each type of vertices.
 COLUMNS = {
     "job": jobs.FEATURES,
-    "node": (*nodes.FEATURES, *bandwidth.BANDWIDTH_FEATURES, *LINK_FEATURES),
+    "node": (*nodes.FEATURES, *nodes.BANDWIDTH_FEATURES, *LINK_FEATURES),
     "cluster": LINK_FEATURES,
 }
 
@@ -67,11 +67,9 @@ class Graph(Observer):
         self._queue_size = queue_size
 
     def on(self, platform: Platform) -> Observer:
-        """See :meth:`Observer.on`."""
         return StarGraph(self._queue_size) if platform.kind == QUANTITIES else self
 
     def arrays(self, platform: Platform) -> dict[str, Array]:
-        """See :meth:`Observer.arrays`."""
         sizes = {"job": self._queue_size, "node": platform.n_nodes, "cluster": platform.n_clusters}
         return {
             **{kind: Array((size, len(COLUMNS[kind]))) for kind, size in sizes.items()},
@@ -80,7 +78,6 @@ class Graph(Observer):
         }
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         self._jobs.begin(cluster, wait_queue)
         self._nodes.begin(cluster, wait_queue)
@@ -88,10 +85,7 @@ class Graph(Observer):
         of_node = self._node_cluster = platform.node_cluster.astype(np.int64)
         links = np.zeros((platform.n_nodes + platform.n_clusters, len(LINK_FEATURES)), np.float32)
         for column, (local, between) in enumerate(
-            (
-                (platform.local_bandwidth, platform.global_bandwidth),
-                (platform.local_latency, platform.global_latency),
-            )
+            ((platform.local_bandwidth, platform.global_bandwidth), (platform.local_latency, platform.global_latency))
         ):
             links[:, column] = relative_to_largest(np.concatenate([local[of_node], between]))
         cores = platform.node_cpu_cores.astype(np.float64)
@@ -105,19 +99,16 @@ class Graph(Observer):
         self.started(cluster.running)
 
     def on_instant(self) -> None:
-        """See :meth:`Observer.on_instant`."""
         for job in self._cluster.ended:
             links, cores = self._held.pop(job)
             self._shared[links] -= cores
 
     def started(self, jobs: Iterable[int]) -> None:
-        """See :meth:`Observer.started`."""
         for job in jobs:
             links, cores = self._held[job] = self._links_of(self._cluster.running[job])
             self._shared[links] += cores
 
     def observe(self) -> Observation:
-        """See :meth:`Observer.observe`."""
         cluster, size = self._cluster, len(self._node_cluster)
         shared = self._shared / self._cores_behind
         rows, clusters = self._nodes.observe(), self._clusters.copy()

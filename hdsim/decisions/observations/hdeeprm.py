@@ -74,11 +74,9 @@ class Minimal(Observer):
         self.scales = scales or {}
 
     def arrays(self, platform: Platform) -> Array:
-        """See :meth:`Observer.arrays`."""
         return Array((QUEUE_NUMBERS,))
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         scales = dict(self.scales)
         if self.by_workload and len(scales) < len(ORDER_OF):
@@ -101,7 +99,6 @@ class Minimal(Observer):
             self._renew(cluster.doubled)
 
     def on_instant(self) -> None:
-        """See :meth:`Observer.on_instant`."""
         cluster = self._cluster
         if cluster.arrived >= self._renewal:
             self._renew(cluster.arrived)
@@ -128,11 +125,9 @@ class Minimal(Observer):
         self._learned = len(jobs)
 
     def before_action(self) -> None:
-        """See :meth:`Observer.before_action`."""
         self._last_length = len(self._wait_queue.jobs)
 
     def observe(self) -> Observation:
-        """See :meth:`Observer.observe`."""
         return np.array(self._queue_numbers(), np.float32)
 
     def _queue_numbers(self) -> list[float]:
@@ -194,11 +189,9 @@ class Small(Minimal):
     sees_cores = True
 
     def arrays(self, platform: Platform) -> Array:
-        """See :meth:`Observer.arrays`."""
         return Array((platform.n_nodes + platform.n_processors + QUEUE_NUMBERS,))
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
         platform = cluster.platform
         self._memory, self._bandwidth = FreeShares(in_bytes(platform.memory)), FreeShares(platform.mem_bw)
@@ -206,7 +199,6 @@ class Small(Minimal):
         self._length = self.arrays(platform).shape[0]
 
     def observe(self) -> Observation:
-        """See :meth:`Observer.observe`."""
         cores = self._cluster.cores
         seen = np.empty(self._length, np.float32)
         self._memory.write(cores.node_memory, seen[: self._nodes])
@@ -227,11 +219,9 @@ class Normal(Small):
     needs_core_ids = True
 
     def arrays(self, platform: Platform) -> Array:
-        """See :meth:`Observer.arrays`."""
         return Array((super().arrays(platform).shape[0] + 3 * platform.n_cores,))
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         super().begin(cluster, wait_queue)
         platform = cluster.platform
         # GPUs hold no job back.
@@ -249,19 +239,16 @@ class Normal(Small):
             self._follow_past()
 
     def on_instant(self) -> None:
-        """See :meth:`Observer.on_instant`."""
         super().on_instant()
         for job in self._cluster.ended:
             progress.end(self._cores, self._first_of.pop(job))
             self._has_ended = True
 
     def started(self, jobs: Iterable[int]) -> None:
-        """See :meth:`Observer.started`."""
         for job in jobs:
             self._put(job, self._cluster.now)
 
     def end_of_pass(self) -> None:
-        """See :meth:`Observer.end_of_pass`."""
         if self._new or self._has_ended:
             self._update_rates(self._cluster.cores.free_bandwidth, self._cluster.now)
             self._has_ended = False
@@ -309,7 +296,6 @@ class Normal(Small):
             self._update_rates(free, now)
 
     def observe(self) -> Observation:
-        """See :meth:`Observer.observe`."""
         seen, cluster = super().observe(), self._cluster
         assert isinstance(seen, np.ndarray)
         progress.write_cores(

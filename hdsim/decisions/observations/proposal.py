@@ -45,15 +45,12 @@ class Proposal(Observer):
     needs_core_ids = True
 
     def arrays(self, platform: Platform) -> Array:
-        """See :meth:`Observer.arrays`."""
         return Array((len(FEATURES),))
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
 
     def observe(self) -> Observation:
-        """See :meth:`Observer.observe`."""
         cluster, wait_queue = self._cluster, self._wait_queue
         seen = np.zeros(len(FEATURES), np.float32)
         if not wait_queue.jobs:

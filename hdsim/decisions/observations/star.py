@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hdsim.decisions.base import Array, FreeShares, Observation, Observer, positive_int, relative_to_largest
 from hdsim.decisions.observations.jobs import scaled_time
-from hdsim.util.arrays import Floats
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
@@ -54,9 +54,6 @@ class StarGraph(Observer):
       and waiting time. An unlimited resource counts as the largest, its use as 0.
     * ``node_type`` and ``edge_type``: indices in `STAR_VERTICES` and `STAR_EDGES`; ``node_mask`` and ``edge_mask``: 0
       for unused job vertices and their edges. Only ``x`` and the masks change.
-
-    Args:
-        queue_size: Vertices for jobs.
     """
 
     sees_cores = True
@@ -65,7 +62,6 @@ class StarGraph(Observer):
         self._queue_size = positive_int("queue_size", queue_size)
 
     def arrays(self, platform: Platform) -> dict[str, Array]:
-        """See :meth:`Observer.arrays`."""
         leaves = self._queue_size + platform.n_nodes
         return {
             "x": Array((leaves + 1, STAR_WIDTH)),
@@ -77,7 +73,6 @@ class StarGraph(Observer):
         }
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
-        """See :meth:`Observer.begin`."""
         self._cluster, self._wait_queue = cluster, wait_queue
         platform, jobs, nodes = cluster.platform, self._queue_size, cluster.platform.n_nodes
         leaf, centre = np.arange(jobs + nodes), np.full(jobs + nodes, jobs + nodes)
@@ -101,7 +96,6 @@ class StarGraph(Observer):
             self._x[jobs:-1, column] = relative_to_largest(amounts)
 
     def observe(self) -> Observation:
-        """See :meth:`Observer.observe`."""
         x, jobs = self._x.copy(), self._queue_size
         queued = np.array(self._wait_queue.jobs[:jobs], np.int64)
         if len(queued):
@@ -113,7 +107,7 @@ class StarGraph(Observer):
         constant = {name: array.copy() for name, array in self._constant.items()}
         return {"x": x, "node_mask": node_mask, "edge_mask": np.tile(node_mask[:-1], 2), **constant}
 
-    def _jobs(self, queued: NDArray[np.int64]) -> Floats:
+    def _jobs(self, queued: Ints) -> Floats:
         """(Q, 5) columns of queued jobs."""
         now, known = self._cluster.now, self._cluster.workload
         cores = known.requested_cores[queued]
@@ -121,8 +115,7 @@ class StarGraph(Observer):
             [cores * known.cpu[queued], cores * in_bytes(known.memory[queued]), known.requested_gpus[queued]]
         )
         times = scaled_time(np.stack([now - known.submission_time[queued], known.requested_time[queued]]))
-        columns: Floats = np.concatenate([times, np.minimum(demand / self._totals[:, None], 1.0)]).T
-        return columns
+        return np.concatenate([times, np.minimum(demand / self._totals[:, None], 1.0)]).T
 
     def _fill_nodes(self, rows: NDArray[np.float32]) -> None:
         """Writes the columns of nodes that change with time."""

@@ -9,29 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.learning.agent import Observations, Transitions, map_arrays, row
+from hdsim.learning.agent import Observations, Transitions, map_arrays, row, set_row
+from hdsim.util.arrays import Flags, Ints
 
 
 class TransitionBatch(NamedTuple):
-    """Transitions over n steps, drawn from a buffer; B of them.
+    """Transitions over n steps, drawn from a buffer; B of them."""
 
-    Attributes:
-        observations: (B, ...) observations at the start of the transitions.
-        masks: (B, A) legal actions there.
-        actions: (B,) actions taken there.
-        rewards: (B,) discounted sums of the rewards of the n steps.
-        next_observations: (B, ...) observations at the end of the transitions.
-        next_masks: (B, A) legal actions there.
-        discounts: (B,) factors of the values at the end: gamma^n, 0 after the end of the episode.
-    """
-
-    observations: Observations
-    masks: NDArray[np.bool_]
-    actions: NDArray[np.int64]
-    rewards: NDArray[np.float32]
-    next_observations: Observations
-    next_masks: NDArray[np.bool_]
-    discounts: NDArray[np.float32]
+    observations: Observations  # (B, ...) observations at the start of the transitions
+    masks: Flags  # (B, A) legal actions there
+    actions: Ints  # (B,) actions taken there
+    rewards: NDArray[np.float32]  # (B,) discounted sums of the rewards of the n steps
+    next_observations: Observations  # (B, ...) observations at the end of the transitions
+    next_masks: Flags  # (B, A) legal actions there
+    discounts: NDArray[np.float32]  # (B,) factors of the values at the end: gamma^n, 0 after the end of the episode
 
 
 class ReplayBuffer:
@@ -64,10 +55,7 @@ class ReplayBuffer:
             self._open = [deque() for _ in step.actions]
         self._scale, rewards = step.scale, (step.rewards * step.scale).tolist()
         for env, waiting in enumerate(self._open):
-            ends = {
-                "next_observations": row(step.next_observations, env),
-                "next_masks": step.next_masks[env],
-            }
+            ends = {"next_observations": row(step.next_observations, env), "next_masks": step.next_masks[env]}
             terminated = bool(step.terminated[env])
             waiting.append(
                 {
@@ -109,7 +97,7 @@ class ReplayBuffer:
         if not self._columns:
             self._columns = {name: map_arrays(self._column, value) for name, value in transition.items()}
         for name, value in transition.items():
-            _assign(self._columns[name], self._next, value)
+            set_row(self._columns[name], self._next, value)
         self._next = (self._next + 1) % self._capacity
         self._size = min(self._size + 1, self._capacity)
 
@@ -123,11 +111,3 @@ class ReplayBuffer:
         grown = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
         grown[: len(array)] = array
         return grown
-
-
-def _assign(column: Any, row: int, value: Any) -> None:
-    if isinstance(column, Mapping):
-        for name in column:
-            column[name][row] = value[name]
-    else:
-        column[row] = value

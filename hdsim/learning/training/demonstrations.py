@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.decisions import DecisionProblem
 from hdsim.decisions.actions.accept import Accept
@@ -20,6 +19,7 @@ from hdsim.errors import ConfigError, nearest
 from hdsim.kubernetes.recording import Recording
 from hdsim.results.run_directory.reader import read
 from hdsim.scheduling.agent import make_agent
+from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -45,9 +45,7 @@ class Demonstration:
         exact: The jobs are those of the recording, in a cluster with the same initial state.
     """
 
-    def __init__(
-        self, jobs: Iterable[object], starts: Iterable[float], nodes: Iterable[NDArray[np.int64]], *, exact: bool
-    ) -> None:
+    def __init__(self, jobs: Iterable[object], starts: Iterable[float], nodes: Iterable[Ints], *, exact: bool) -> None:
         names = list(map(str, jobs))
         self._exact = exact
         # Start of each job, and its rank among the jobs of the same instant.
@@ -95,7 +93,9 @@ class Demonstration:
                 return void
             legal_nodes = mask[: len(partial.capacity)]
             # The first legal node if none of the recorded nodes is.
-            return int(np.argmax((1 + self._cores_on(job, len(legal_nodes))) * legal_nodes))
+            nodes = self._nodes.get(job, np.zeros(0, np.int64))
+            cores = np.bincount(nodes, minlength=len(legal_nodes))[: len(legal_nodes)]
+            return int(np.argmax((1 + cores) * legal_nodes))
         raise ConfigError(
             f"expected job, node, backfill or accept to follow a recording, got {problem.settings['action']}",
             where="env.action",
@@ -103,20 +103,6 @@ class Demonstration:
 
     def _of(self, job: object) -> tuple[float, int]:
         return self._start.get(str(job), _NEVER)
-
-    def _cores_on(self, job: str, nodes: int) -> NDArray[np.int64]:
-        """(N,) cores of a job on each node."""
-        return np.bincount(self._nodes.get(job, np.zeros(0, np.int64)), minlength=nodes)[:nodes]
-
-
-class Decider(Protocol):
-    """An agent that keeps its decisions.
-
-    Attributes:
-        heads: The jobs that it has chosen, in order.
-    """
-
-    heads: Sequence[int]
 
 
 class Demonstrations:
@@ -126,7 +112,8 @@ class Demonstrations:
         environments: The environments.
         evaluation: Replays episodes under the policy.
         teacher: Classic policy whose replay of each episode is the recording; with `policy_pair` one of the pairs. Or a
-            function that makes an agent for the replay of an episode, whose decisions are demonstrated.
+            function that makes an agent for the replay of an episode, whose `heads`, the jobs that it has chosen in
+            order, are demonstrated.
         recording: Run directory whose schedule is the recording instead, or a file of ``hdsim kwok record``, whose
             pods are then the jobs of the first episodes.
         steps: Steps that follow the recording.
@@ -141,7 +128,7 @@ class Demonstrations:
         environments: Sequence[SchedulingEnv],
         evaluation: Evaluation,
         *,
-        teacher: str | Callable[[], Decider],
+        teacher: str | Callable[[], Any],
         recording: str | None,
         steps: float = math.inf,
         where: str,
@@ -161,8 +148,7 @@ class Demonstrations:
         if isinstance(action, PolicyPair):
             if recording is not None:
                 raise ConfigError(
-                    "expected job, node, backfill or accept with a recording, got policy_pair",
-                    where="env.action",
+                    "expected job, node, backfill or accept with a recording, got policy_pair", where="env.action"
                 )
             if teacher not in action.names:
                 raise ConfigError(
@@ -177,7 +163,7 @@ class Demonstrations:
             except ConfigError as error:
                 raise ConfigError(error.message, where=where) from None
 
-    def actions(self) -> NDArray[np.int64]:
+    def actions(self) -> Ints:
         """(E,) the demonstrated action of every environment."""
         if self._pair is not None:
             return np.full(len(self._environments), self._pair)
@@ -192,7 +178,7 @@ class Demonstrations:
         if isinstance(self._teacher, str):
             (replay,) = self._evaluation.replays(self._teacher, [jobs])
             return Demonstration.of(replay, exact=True)
-        teacher: Any = self._teacher()
+        teacher = self._teacher()
         self._evaluation.replays(teacher, [jobs])
         chosen = jobs.job_id[list(teacher.heads)].tolist()
         return Demonstration(chosen, range(len(chosen)), [np.zeros(0, np.int64)] * len(chosen), exact=False)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.envs.vector import ShareVectorEnv
-from hdsim.learning.agent import Masks, Observations, Transitions, map_arrays
+from hdsim.learning.agent import Masks, Observations, Transitions, map_arrays, set_row
+from hdsim.util.arrays import Ints
 
 
 class Environments:
@@ -18,10 +18,6 @@ class Environments:
     An environment draws an episode from its generator at the start of the episode, and is deterministic from then on.
     Its state is the generator's state before the episode and the actions since; repeating them restores it. By the
     clock on the wall the same actions do not lead to the same episode: another one begins.
-
-    Args:
-        vector: The environments, in autoreset mode SAME_STEP.
-        seed: Seed of the episodes.
 
     Attributes:
         observations: (E, ...) present observations.
@@ -42,7 +38,7 @@ class Environments:
     def __len__(self) -> int:
         return self._vector.num_envs
 
-    def step(self, actions: NDArray[np.int64]) -> Transitions:
+    def step(self, actions: Ints) -> Transitions:
         """Carries out one action in every environment."""
         before, legal = self.observations, self.masks
         info: dict[str, Any]
@@ -56,7 +52,7 @@ class Environments:
         if "final_obs" in info:
             after, masks = map_arrays(np.copy, after), info["final_info"]["action_mask"]
             for i in (terminated | truncated).nonzero()[0].tolist():
-                _set_row(after, i, info["final_obs"][i])
+                set_row(after, i, info["final_obs"][i])
                 metrics = {name: float(values[i]) for name, values in info["metrics"].items()}
                 self.finished.append((float(self._totals[i]), len(self._actions[i]), metrics))
                 self._actions[i], self._totals[i] = [], 0.0
@@ -91,11 +87,3 @@ class Environments:
     def close(self) -> None:
         """Ends threads and processes."""
         self._vector.close()
-
-
-def _set_row(arrays: Any, row: int, values: Any) -> None:
-    if isinstance(arrays, dict):
-        for name, array in arrays.items():
-            array[row] = values[name]
-    else:
-        arrays[row] = values

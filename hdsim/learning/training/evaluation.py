@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.actions.policy_pair import VOID, PolicyPair
 from hdsim.decisions.kinds import ACTIONS
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.results.metrics import direction, full
+from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:
     from hdsim.decisions import DecisionProblem
@@ -24,25 +24,20 @@ ORDERS = ("fcfs", "sjf", "smallest", "saf", "wfp3", "unicef", "f1", "f2", "f3", 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Replays windows and reads off a metric.
+    """Replays windows and reads off a metric."""
 
-    Attributes:
-        metric: Name of a metric.
-        replay: Replays a window under an agent, its second argument; the result has `metrics`.
-    """
-
-    metric: str
-    replay: Callable[[Any, Any], Any]
+    metric: str  # name of a metric
+    replay: Callable[[Any, Any], Any]  # replays a window under an agent, its second argument; the result has `metrics`
 
     def replays(self, agent: Any, windows: Sequence[Any]) -> list[Any]:
         """Replays every window under an agent."""
         return [self.replay(window, agent) for window in windows]
 
-    def scores(self, agent: Any, windows: Sequence[Any]) -> NDArray[np.float64]:
+    def scores(self, agent: Any, windows: Sequence[Any]) -> Floats:
         """(W,) the metric of every window under an agent."""
         return self.read(self.replays(agent, windows))
 
-    def read(self, replays: Sequence[Any]) -> NDArray[np.float64]:
+    def read(self, replays: Sequence[Any]) -> Floats:
         """(W,) the metric of every replay; one that takes a pass over the schedule is computed if it is asked for.
 
         Raises:
@@ -51,10 +46,7 @@ class Evaluation:
         found = [result.metrics if self.metric in result.metrics else full(result) for result in replays]
         for metrics in found:
             if self.metric not in metrics:
-                raise ConfigError(
-                    f"expected one of {', '.join(metrics)}, got '{self.metric}'{nearest(self.metric, metrics)}",
-                    where="train.metric",
-                )
+                raise ConfigError(not_one_of(self.metric, metrics), where="train.metric")
         if not direction(self.metric):
             raise ConfigError(
                 f"expected a metric whose high or low values are better, got '{self.metric}'", where="train.metric"

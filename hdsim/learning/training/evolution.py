@@ -15,24 +15,19 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
+from hdsim.util.arrays import Floats
+
 
 @dataclass(frozen=True)
 class EvolutionStrategy:
-    """Pairs of members with opposite changes of P weights, and an optimizer on the gradient that their costs estimate.
-
-    Attributes:
-        parameters: The weights.
-        optimizer: Of the weights.
-        pairs: Pairs of members of a generation.
-        sigma: Standard deviation of the changes.
-    """
+    """Pairs of members with opposite changes of P weights, and an optimizer along the gradient that costs estimate."""
 
     parameters: Sequence[nn.Parameter]
-    optimizer: torch.optim.Optimizer
-    pairs: int
-    sigma: float
+    optimizer: torch.optim.Optimizer  # of the weights
+    pairs: int  # pairs of members of a generation
+    sigma: float  # standard deviation of the changes
 
-    def advance(self, rng: np.random.Generator, evaluate: Callable[[NDArray[Any]], NDArray[np.float64]]) -> None:
+    def advance(self, rng: np.random.Generator, evaluate: Callable[[NDArray[Any]], Floats]) -> None:
         """Carries out one generation.
 
         Args:

@@ -36,9 +36,6 @@ _BASELINES: dict[str, type[Controller]] = {
 class GangTask(EpisodeTask):
     """The CPU shares of a gang; windows are rows of its series.
 
-    Args:
-        config: The configuration.
-
     Raises:
         ConfigError: A file or a setting cannot be used.
     """
@@ -107,17 +104,7 @@ def _replay(options: Mapping[str, Any], rows: GangSeries, agent: LearningAgent |
 
 
 def _validation(wanted: int | Sequence[int], length: int, rows: int, test: range) -> list[int]:
-    """First rows of the validation windows.
-
-    Args:
-        wanted: These rows; or a number: as many windows at the end of the series.
-        length: Rows of a window.
-        rows: Rows of the series.
-        test: Rows of the run after the training.
-
-    Raises:
-        ConfigError: A window is outside of the series, or has rows of the run after the training.
-    """
+    """First rows of the validation windows: those wanted, or a number of them at the end, outside of `test`."""
     starts = [rows - length * (wanted - n) for n in range(wanted)] if isinstance(wanted, int) else list(wanted)
     for start in starts:
         if not 0 <= start <= rows - length or range(max(start, test.start), min(start + length, test.stop)):
@@ -130,11 +117,7 @@ def _validation(wanted: int | Sequence[int], length: int, rows: int, test: range
 
 
 def _generated(config: Mapping[str, Any], problem: Lookahead) -> list[GangSeries]:
-    """Generated series of other seeds.
-
-    Raises:
-        ConfigError: The series of the configuration are not generated, or have one of the seeds.
-    """
+    """Generated series of other seeds."""
     seeds = config["train"]["seeds"]
     if config["actual"] != GENERATED:
         raise ConfigError(f"expected null with actual={config['actual']}, got {seeds}", where="train.seeds")

@@ -18,6 +18,7 @@ from hdsim.decisions.observations.star import STAR_VERTICES, STAR_WIDTH
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, Observations, TensorShapes, Transitions
 from hdsim.learning.settings import layer_widths, word
+from hdsim.learning.training.networks import ActorCritic
 from hdsim.learning.training.perceptrons import mlp, require_size
 
 #: Arrays that are equal in every graph of a platform.
@@ -107,7 +108,6 @@ class RelationalNetwork(GraphNetwork):
             inputs = dict.fromkeys(VERTEX_TYPES, outer)
 
     def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """See :meth:`GraphNetwork.embed`."""
         fits, cluster = graphs["fits"].to(graphs["job"].dtype), graphs["node_cluster"][0].long()
         members = nn.functional.one_hot(cluster, graphs["cluster"].shape[1]).to(fits.dtype).T
         members = members / members.sum(dim=1, keepdim=True).clamp(min=1)
@@ -185,7 +185,6 @@ class StarNetwork(GraphNetwork):
         self.convolutions = nn.ModuleList(GCNConv(inputs, outputs) for inputs, outputs in pairwise(steps))
 
     def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """See :meth:`GraphNetwork.embed`."""
         x, node_type = graphs["x"], graphs["node_type"].long()
         there = graphs["node_mask"].unsqueeze(-1).to(x.dtype)
         # Degrees with the loop of each vertex: that of the centre is its leaves and one, those of leaves are 2.
@@ -208,7 +207,7 @@ class StarNetwork(GraphNetwork):
 
 @dataclass(eq=False, kw_only=True)
 class GraphAgentMixin(LearningAgent):
-    """Mixin of agents that learn from graphs; precedes the algorithm among the base classes.
+    """Mixin of agents that learn from graphs; precedes the algorithm, whose networks it makes, among the base classes.
 
     Vertices are in the same order in every observation of a platform: the algorithm stores the arrays that change, and
     the mixin adds the constant ones when tensors are made. A replay buffer would store all of them with every
@@ -227,11 +226,10 @@ class GraphAgentMixin(LearningAgent):
     kernel: Sequence[int] = layer_widths(32)
 
     def build(self, shapes: TensorShapes) -> None:
-        """See :class:`LearningAgent`."""
         super().build(shapes)  # type: ignore[safe-super]  # the algorithm's, as below
         self.any_size = True
 
-    def graph_scorer(self, shapes: TensorShapes, gain: float = 0.01) -> GraphNetwork:
+    def scorer(self, shapes: TensorShapes, gain: float = 0.01) -> GraphNetwork:
         """A network from graphs to one number for every action: of each job or node, or of the whole graph.
 
         Args:
@@ -246,12 +244,11 @@ class GraphAgentMixin(LearningAgent):
         pooled = shapes.actions if chosen is None else int(settings.get("void", False))
         return self._network(shapes, chosen=chosen, pooled=pooled, gain=gain)
 
-    def graph_valuer(self, shapes: TensorShapes) -> GraphNetwork:
-        """A network from graphs to the value of the state, (B, 1); see `graph_scorer`."""
-        return self._network(shapes, chosen=None, pooled=1, gain=1.0)
+    def networks(self, shapes: TensorShapes) -> ActorCritic:
+        """Policy and value."""
+        return ActorCritic(self.scorer(shapes), self._network(shapes, chosen=None, pooled=1, gain=1.0))
 
     def learn(self, step: Transitions) -> dict[str, float]:
-        """See :class:`LearningAgent`."""
         assert isinstance(step.observations, dict)
         self._same = {name: step.observations[name][:1] for name in _CONSTANT_ARRAYS if name in step.observations}
         step = replace(

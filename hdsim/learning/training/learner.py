@@ -8,27 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from hdsim.learning.agent import LearningAgent, checkpoint
 from hdsim.learning.training.environments import Environments
 from hdsim.learning.training.records import Records
-from hdsim.learning.training.rewards import RewardScale
+from hdsim.util.arrays import Flags, Floats
 
 #: Metrics of finished episodes in progress.csv, besides the metric of the evaluation.
 _EPISODE_METRICS = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
 
 
 class Learner(ABC):
-    """Base class of subjects of a training.
+    """Base class of subjects of a training."""
 
-    Attributes:
-        agent: Argument of the evaluation, in its present state.
-        suffix: Suffix of the files for replays.
-    """
-
-    agent: Any
-    suffix: str
+    agent: Any  # argument of the evaluation, in its present state
+    suffix: str  # suffix of the files for replays
 
     @abstractmethod
     def step(self, records: Records) -> tuple[int, int]:
@@ -89,7 +85,6 @@ class AgentLearner(Learner):
         checkpoint.save(path, self.agent.trained())
 
     def state(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
         return {
             "agent": self.agent.state(),
             "environments": self._environments.state(),
@@ -98,7 +93,6 @@ class AgentLearner(Learner):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
         self.agent.load_state(state["agent"])
         self._environments.load_state(state["environments"])
         if self._scale is not None:
@@ -110,5 +104,39 @@ class AgentLearner(Learner):
         self.agent.training_mode(True)
 
     def close(self) -> None:
-        """See :class:`Learner`."""
         self._environments.close()
+
+
+class RewardScale:
+    """Divides rewards by the root mean square of their discounted sums so far.
+
+    Objectives differ by ten orders of magnitude, and networks need numbers around 1.
+    NormalizeReward of Gymnasium uses the standard deviation, which is 0 at first and can be far below the sums, so that
+    values would be far from 1.
+    """
+
+    def __init__(self, environments: int, gamma: float) -> None:
+        self._gamma = gamma
+        self._sums = np.zeros(environments)
+        self._count, self._squares = 0, 0.0
+
+    def __call__(self, rewards: Floats, over: Flags) -> Floats:
+        """Records the (E,) rewards of a step and which episodes have ended, and returns the rewards scaled."""
+        self._sums = self._sums * self._gamma + rewards
+        self._count += len(rewards)
+        self._squares += float(self._sums @ self._sums)
+        self._sums[over] = 0.0
+        return rewards / self.scale
+
+    @property
+    def scale(self) -> float:
+        """The divisor; 1 while all rewards were 0."""
+        return (self._squares / self._count) ** 0.5 if self._squares else 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """State for a checkpoint."""
+        return {"sums": self._sums, "count": self._count, "squares": self._squares}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the state."""
+        self._sums, self._count, self._squares = state["sums"], state["count"], state["squares"]

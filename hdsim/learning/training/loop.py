@@ -26,31 +26,18 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class TrainingState:
-    """Progress of a training, part of its checkpoint.
+    """Progress of a training, part of its checkpoint."""
 
-    Attributes:
-        step: Steps of all environments so far.
-        episodes: Finished episodes.
-        seconds: Wall-clock time so far, seconds.
-        cpu_seconds: CPU time of this process so far, seconds.
-        next_log: Step of the next row of progress.csv.
-        next_evaluation: Step of the next evaluation.
-        best_score: The best score of an evaluation, None before the first.
-        best_step: Step of the best score.
-        stale: Evaluations since.
-        baselines: Mean scores of the classic policies on the validation windows by name.
-    """
-
-    step: int = 0
-    episodes: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    next_log: int = 0
-    next_evaluation: int = 0
-    best_score: float | None = None
-    best_step: int = 0
-    stale: int = 0
-    baselines: dict[str, float] = field(default_factory=dict)
+    step: int = 0  # steps of all environments so far
+    episodes: int = 0  # finished episodes
+    seconds: float = 0.0  # wall-clock time so far, seconds
+    cpu_seconds: float = 0.0  # CPU time of this process so far, seconds
+    next_log: int = 0  # step of the next row of progress.csv
+    next_evaluation: int = 0  # step of the next evaluation
+    best_score: float | None = None  # the best score of an evaluation, None before the first
+    best_step: int = 0  # step of the best score
+    stale: int = 0  # evaluations since
+    baselines: dict[str, float] = field(default_factory=dict)  # mean validation scores of the classic policies
 
 
 class Training:
@@ -115,7 +102,8 @@ class Training:
         state, steps = self.state, self._settings["steps"]
         next_checkpoint = self._next("checkpoint_every")
         begin, cpu_begin = time.perf_counter() - state.seconds, time.process_time() - state.cpu_seconds
-        with signals_received() as stop, reproducible(), self._shown() as shown, closing(self.learner):
+        shown = TrainingProgress(steps, state.step, shown=self._progress)
+        with signals_received() as stop, reproducible(), closing(shown), closing(self.learner):
             while True:
                 state.seconds, state.cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu_begin
                 if state.step >= min(state.next_log, state.next_evaluation):
@@ -126,7 +114,7 @@ class Training:
                         except Interrupted as interrupted:
                             stop.append(interrupted.signal)
                     shown.row(self.records.rows[-1])
-                over = bool(stop) or state.step >= steps or self._is_stale
+                over = bool(stop) or state.step >= steps or state.stale >= (self._settings["patience"] or math.inf)
                 if over or state.step >= next_checkpoint:
                     self._save()
                     next_checkpoint = self._next("checkpoint_every")
@@ -149,11 +137,6 @@ class Training:
         steps, episodes = self.learner.step(self.records)
         self.state.step += steps
         self.state.episodes += episodes
-
-    @property
-    def _is_stale(self) -> bool:
-        """Whether the patience is at its end."""
-        return self.state.stale >= (self._settings["patience"] or math.inf)
 
     def _log(self) -> None:
         state = self.state
@@ -205,6 +188,3 @@ class Training:
         """The next multiple of an interval of the settings, at most the last step."""
         step, steps, every = self.state.step, self._settings["steps"], self._settings[interval]
         return min(step - step % every + every, steps) if step < steps else step + 1
-
-    def _shown(self) -> TrainingProgress:
-        return TrainingProgress(self._settings["steps"], self.state.step, shown=self._progress)

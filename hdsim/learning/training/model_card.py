@@ -30,12 +30,7 @@ _PACKAGES = ("numpy", "torch", "gymnasium")
 
 
 def facts(training: Training, replays: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Collects the contents of the card.
-
-    Args:
-        training: The training, at its end.
-        replays: Replays of the test windows by agent.
-    """
+    """Collects the contents of the card from a training at its end, and the replays of the test windows by agent."""
     task, state, evaluation = training.task, training.state, training.task.evaluation
     judged = f"validation_{evaluation.metric}"
     shipped = training.names[-1]
@@ -67,14 +62,7 @@ def facts(training: Training, replays: Mapping[str, Sequence[Any]]) -> dict[str,
 def compared(
     evaluation: Evaluation, replays: Mapping[str, Sequence[Any]], shipped: str, baselines: Iterable[str]
 ) -> dict[str, Any]:
-    """Scores and means by agent, differences of the shipped agent to baselines with intervals, the best baseline.
-
-    Args:
-        evaluation: Reads the scores.
-        replays: Replays of the windows by agent.
-        shipped: Name of the shipped agent.
-        baselines: Names of the baselines.
-    """
+    """Scores and means by agent, differences of the shipped agent to baselines with intervals, the best baseline."""
     scores = {name: evaluation.read(results).tolist() for name, results in replays.items()}
     means = {name: float(np.mean(values)) for name, values in scores.items()}
     classic = {name: means[name] for name in baselines}

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, Masks, Observations, TensorShapes, draw
 from hdsim.learning.kernels.row_networks import Packed
 from hdsim.learning.training.perceptrons import mlp
 from hdsim.learning.training.row_networks import LOG_TINY, TINY, RowKernel, Rows
+from hdsim.util.arrays import Flags, Floats, Ints
 
 #: Logit of an illegal action; its probability is exactly 0 in single precision.
 _NEVER = -1e8
@@ -34,12 +34,12 @@ def score_network(shapes: TensorShapes, hidden: Sequence[int], kernel: Sequence[
         ConfigError: The observation is not one array.
     """
     if shapes.row_per_action:
-        rows, features = _array(shapes)
+        rows, features = shapes.array
         return RowKernel(features, kernel, shapes.actions - rows, gain=gain)
-    return nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, shapes.actions], gain=gain))
+    return nn.Sequential(nn.Flatten(), mlp([math.prod(shapes.array), *hidden, shapes.actions], gain=gain))
 
 
-def numpy_policy(network: nn.Module) -> Callable[[NDArray[np.float32], NDArray[np.bool_]], int]:
+def numpy_policy(network: nn.Module) -> Callable[[NDArray[np.float32], Flags], int]:
     """A NumPy function of `score_network`: observation (R, F) or (F,) and mask (A,) to the best legal action.
 
     A call of PyTorch costs several times the arithmetic, and only legal rows need be scored. The function shares the
@@ -51,7 +51,7 @@ def numpy_policy(network: nn.Module) -> Callable[[NDArray[np.float32], NDArray[n
         def embedded(rows: NDArray[np.float32]) -> NDArray[np.float32]:
             return _through(embed, np.concatenate([rows, np.log(rows + np.float32(TINY)) / -LOG_TINY], axis=1))
 
-        def best(observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> int:
+        def best(observation: NDArray[np.float32], mask: Flags) -> int:
             legal = mask.nonzero()[0]
             if len(legal) == 1:
                 return int(legal[0])
@@ -91,12 +91,7 @@ def _through(layers: Sequence[tuple[Any, Any, Any]], values: NDArray[np.float32]
 
 
 class ActorCritic(nn.Module):
-    """A policy and the value of the state, which has the kernel of the policy below it if that is one.
-
-    Args:
-        actor: Network of the policy.
-        critic: Network of the value, of the summary of the kernel's rows or of observations.
-    """
+    """A policy and the value of the state, which has the kernel of the policy below it if that is one."""
 
     def __init__(self, actor: nn.Module, critic: nn.Module) -> None:
         super().__init__()
@@ -110,7 +105,7 @@ class ActorCritic(nn.Module):
         actor = score_network(shapes, hidden, kernel)
         if isinstance(actor, RowKernel):
             return cls(actor, mlp([kernel[-1] + 1, kernel[0], 1]))
-        return cls(actor, nn.Sequential(nn.Flatten(), mlp([math.prod(_array(shapes)), *hidden, 1])))
+        return cls(actor, nn.Sequential(nn.Flatten(), mlp([math.prod(shapes.array), *hidden, 1])))
 
     def forward(self, observations: Any) -> tuple[Tensor, Tensor]:
         """(B, A) logits and (B,) values."""
@@ -175,22 +170,9 @@ class SoftmaxAgent(LearningAgent):
         return masked_log_softmax(self.policy_network()(observations), masks)
 
     @torch.no_grad()
-    def probabilities(self, observations: Observations, masks: Masks) -> NDArray[np.float64]:
-        """See :class:`LearningAgent`."""
-        found: NDArray[np.float64] = (
-            self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
-        )
-        return found
+    def probabilities(self, observations: Observations, masks: Masks) -> Floats:
+        return self.policy(self.tensors(observations), self.tensors(masks)).exp().double().cpu().numpy()
 
-    def explore(self, observations: Observations, masks: Masks) -> NDArray[np.int64]:
+    def explore(self, observations: Observations, masks: Masks) -> Ints:
         """Draws from the policy."""
         return draw(self.probabilities(observations, masks), self.rng)
-
-
-def _array(shapes: TensorShapes) -> tuple[int, ...]:
-    if isinstance(shapes.observation, dict):
-        raise ConfigError(
-            "expected an observation of one array such as minimal or jobs for this agent, got several",
-            where="env.observation",
-        )
-    return shapes.observation

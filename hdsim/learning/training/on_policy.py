@@ -12,33 +12,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays
+from hdsim.learning.agent import TensorShapes, Transitions, draw, map_arrays, set_row
 from hdsim.learning.kernels.row_networks import Packed
 from hdsim.learning.training.networks import ActorCritic, SoftmaxAgent, descend, numpy_actor_critic
 from hdsim.learning.training.row_networks import RowKernel, Rows, packed_rows
 
 
 class RolloutAgent(SoftmaxAgent):
-    """Policy (actor) and value (critic), updated after every rollout of all environments.
-
-    The attributes are settings, fields of subclasses.
-
-    Attributes:
-        num_steps: Steps of each environment in a rollout.
-        gamma: Discount factor.
-        gae_lambda: Of the generalised advantage estimate (Schulman et al. 2016); 1: returns to the end of the rollout.
-        max_grad_norm: Gradients are scaled down to this norm.
-        hidden: Widths of the perceptron's hidden layers.
-        kernel: Widths of the kernel's layers.
-    """
+    """Policy (actor) and value (critic), updated after every rollout of all environments."""
 
     weights = ("network",)
     progress = ("optimizer", "rollout", "filled", "steps")
     starts_from = ("ImitationAgent",)
 
+    # Settings, which are fields of subclasses.
     num_steps: int
     gamma: float
-    gae_lambda: float
+    gae_lambda: float  # 1: returns to the end of the rollout
     max_grad_norm: float
     hidden: Sequence[int]
     kernel: Sequence[int]
@@ -87,7 +77,6 @@ class RolloutAgent(SoftmaxAgent):
         return ActorCritic.of(shapes, self.hidden, self.kernel)
 
     def policy_network(self) -> nn.Module:
-        """See :class:`LearningAgent`."""
         return self.network.actor
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
@@ -170,9 +159,4 @@ class RolloutAgent(SoftmaxAgent):
         """Writes the values of E environments at this step into the rollout, (T, E, ...)."""
         if name not in self.rollout:
             self.rollout[name] = map_arrays(lambda v: np.zeros((self.num_steps, *v.shape), v.dtype), values)
-        column = self.rollout[name]
-        if isinstance(column, dict):
-            for key, array in column.items():
-                array[self.filled] = values[key]
-        else:
-            column[self.filled] = values
+        set_row(self.rollout[name], self.filled, values)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from time import perf_counter
-from types import TracebackType
-from typing import Self
 
 from tqdm import tqdm
 
@@ -16,13 +14,7 @@ _SHOWN = {"episodes": "episode", "episode_return": "reward", "loss": "loss"}
 
 
 class TrainingProgress:
-    """Shows steps and rows of progress.csv; a context manager.
-
-    Args:
-        steps: Steps in all.
-        begun: Steps before a resume.
-        shown: Show anything.
-    """
+    """Shows steps and rows of progress.csv."""
 
     def __init__(self, steps: int, begun: int, *, shown: bool) -> None:
         terminal = sys.stderr.isatty()
@@ -31,12 +23,8 @@ class TrainingProgress:
             total=steps, initial=min(begun, steps), unit="step", desc="training", disable=not (shown and terminal)
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Removes the bar."""
         self._bar.close()
 
     def step(self, step: int) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.files import GrowingCsv
 
 
@@ -37,13 +37,15 @@ class Records:
         self.rows: list[dict[str, float]] = []
         self._shares: list[list[float]] = []
         # Since the latest row: counts of actions, sum of rewards, losses by name, finished episodes.
-        self._counts: NDArray[np.int64]
-        self._reward: float
-        self._losses: dict[str, list[float]]
-        self._episodes: list[dict[str, float]]
         self._reset()
 
-    def step(self, actions: NDArray[np.int64], rewards: NDArray[np.float64], losses: Mapping[str, float]) -> None:
+    def _reset(self) -> None:
+        self._counts: Ints = np.zeros(len(self._actions), np.int64)
+        self._reward = 0.0
+        self._losses: dict[str, list[float]] = defaultdict(list)
+        self._episodes: list[dict[str, float]] = []
+
+    def step(self, actions: Ints, rewards: Floats, losses: Mapping[str, float]) -> None:
         """Records one step of E environments: actions (E,), rewards (E,), and losses after an update."""
         self._counts += np.bincount(actions, minlength=len(self._actions))
         self._reward += float(rewards.sum())
@@ -115,12 +117,6 @@ class Records:
         self._counts, self._reward = state["counts"], state["reward"]
         self._losses = defaultdict(list, state["losses"])
         self._episodes = state["episodes"]
-
-    def _reset(self) -> None:
-        self._counts = np.zeros(len(self._actions), np.int64)
-        self._reward = 0.0
-        self._losses = defaultdict(list)
-        self._episodes = []
 
     def _events(self, step: int, row: Mapping[str, float]) -> None:
         writer = self._writer_from(step)

@@ -37,22 +37,13 @@ LOG_TINY = math.log(TINY)
 
 @dataclass(eq=False)
 class Rows:
-    """The P rows in use of B observations of R rows each: those with a number other than 0.
+    """The P rows in use of B observations of R rows each: those with a number other than 0."""
 
-    Attributes:
-        inputs: (2, F x P) numbers of the rows and their scaled logarithms, for each observation those of the first
-            column first.
-        places: (P,) index of each row in its observation.
-        first: (B,) first row of each observation; rows may be of none or of several.
-        counts: (B,) rows of each observation.
-        size: R.
-    """
-
-    inputs: Tensor
-    places: Tensor
-    first: Tensor
-    counts: Tensor
-    size: int
+    inputs: Tensor  # (2, F x P) numbers and their scaled logarithms; of each observation the first column first
+    places: Tensor  # (P,) index of each row in its observation
+    first: Tensor  # (B,) first row of each observation; rows may be of none or of several
+    counts: Tensor  # (B,) rows of each observation
+    size: int  # R
 
     @classmethod
     def of(cls, observations: Tensor) -> Rows:
@@ -205,8 +196,7 @@ class RowKernel(nn.Module):
 
     def compiled_layers(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """(B, R) scores of the rows, and (B, H) sums of the last layer, by compiled kernels."""
-        found: tuple[Tensor, Tensor] = _RowLayers.apply(self.compiled, rows, *self.of_rows)
-        return found
+        return _RowLayers.apply(self.compiled, rows, *self.of_rows)
 
     def plain_layers(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The same by layers of PyTorch."""

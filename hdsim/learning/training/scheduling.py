@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 class SchedulingTask(EpisodeTask):
     """Jobs to schedule.
 
-    Attributes:
-        platform: The platform.
-        workload: The trace of the held-out windows.
-        backend: Runs the episodes.
-
     Args:
         config: The configuration.
         platform: The platform.
@@ -72,10 +67,7 @@ class SchedulingTask(EpisodeTask):
         kept = 0 if traces else env["jobs"] or jobs
         validation, test = held_out(len(workload), jobs, validation=train["validation"], test=train["test"], kept=kept)
         # Options that episodes and replays share.
-        options = {
-            **{group: config[group] for group in ("contention", "network", "failures")},
-            **backend.episodes,
-        }
+        options = {**{group: config[group] for group in ("contention", "network", "failures")}, **backend.episodes}
         _check_traces(traces, workload, [slice(start, start + jobs) for start in (*validation, *test)])
         windows = [] if traces else [(start, jobs) for start in (*validation, *test)]
         settings = {
@@ -124,11 +116,9 @@ class SchedulingTask(EpisodeTask):
         agent.attach(environments, self.evaluation)
 
     def sources(self) -> dict[str, Any]:
-        """See :class:`EpisodeTask`."""
         return platform_facts(self.platform)
 
     def described(self, trace: Workload) -> dict[str, Any]:
-        """See :class:`Task`."""
         return jobs_facts(trace, self.workload)
 
     def close(self) -> None:
@@ -142,13 +132,9 @@ def platform_facts(platform: Platform) -> dict[str, Any]:
 
 
 def jobs_facts(jobs: Workload, trace: Workload) -> dict[str, Any]:
-    """A trace or a window of it, for the model card; `jobs_sha256` is the digest in manifest.json.
+    """A trace, or a window of the `trace`, for the model card; `jobs_sha256` is the digest in manifest.json.
 
     ``start`` is the index in the trace that ``workload.start`` and ``train.test`` take, ``first_job`` an id.
-
-    Args:
-        jobs: The trace or window.
-        trace: The trace of the held-out windows.
     """
     places = np.flatnonzero(trace.job_id == jobs.job_id[0]) if jobs.source == trace.source else [0]
     return {
@@ -162,11 +148,7 @@ def jobs_facts(jobs: Workload, trace: Workload) -> dict[str, Any]:
 
 
 def _check_traces(traces: Sequence[Workload], workload: Workload, windows: Sequence[slice]) -> None:
-    """Checks that no trace to learn from has jobs of the held-out windows.
-
-    Raises:
-        ConfigError: One has.
-    """
+    """Checks that no trace to learn from has jobs of the held-out windows."""
     held = {job for window in windows for job in workload.job_id[window].tolist()}
     for number, trace in enumerate(traces):
         same = trace.sha256 == workload.sha256 if trace.sha256 else digest(trace) == digest(workload)
@@ -179,15 +161,7 @@ def _check_traces(traces: Sequence[Workload], workload: Workload, windows: Seque
 
 
 def _check_place(train: Mapping[str, Any], here: LearningAgent | Backend | None) -> None:
-    """Checks the keys of where environments are stepped.
-
-    Args:
-        train: Settings of the training.
-        here: The agent or backend that needs the environments in the process that trains, None if neither does.
-
-    Raises:
-        ConfigError: A key has no effect.
-    """
+    """Checks the keys of where environments are stepped; `here` needs them in the process that trains."""
     ignored = [("ray_address", "with train.rollouts=local")] if train["rollouts"] == "local" else []
     if here is not None:
         reason = f"since {type(here).__name__} uses environments of the process that trains"

@@ -17,28 +17,17 @@ from hdsim.scheduling.agent import make_agent
 
 
 class Task(ABC):
-    """Base class of the tasks of trainings, made from a configuration.
+    """Base class of the tasks of trainings, made from a configuration."""
 
-    Attributes:
-        config: The configuration.
-        traces: Traces that are learned from; of a gang its series.
-        validation: Windows of the evaluations during training, which select the best checkpoint.
-        test: Windows of the evaluation after the training.
-        evaluation: Replays windows.
-        average: Kind of mean that the score on the validation windows is.
-        baselines: Classic policies to compare with, by name; of a gang controllers.
-        actions: Names of the actions; empty without decisions.
-    """
-
-    average: ClassVar[str] = "mean"
+    average: ClassVar[str] = "mean"  # kind of mean that the score on the validation windows is
 
     config: Mapping[str, Any]
-    traces: Sequence[Any]
-    validation: Sequence[Any]
-    test: Sequence[Any]
+    traces: Sequence[Any]  # traces that are learned from; of a gang its series
+    validation: Sequence[Any]  # windows of the evaluations during training, which select the best checkpoint
+    test: Sequence[Any]  # windows of the evaluation after the training
     evaluation: Evaluation
-    baselines: Mapping[str, Any]
-    actions: Sequence[str]
+    baselines: Mapping[str, Any]  # classic policies to compare with, by name; of a gang controllers
+    actions: Sequence[str]  # names of the actions; empty without decisions
 
     @abstractmethod
     def learner(self) -> Learner:
@@ -65,17 +54,11 @@ class Task(ABC):
 
 
 class EpisodeTask(Task):
-    """Base class of tasks in episodes.
+    """Base class of tasks in episodes."""
 
-    Attributes:
-        agent: The agent, untrained.
-        environments: Environments like those it is trained in; these themselves for an agent that reads their state.
-        vector: Makes the environments of the training, which are stepped together.
-    """
-
-    agent: LearningAgent
-    environments: Sequence[Any]
-    vector: Callable[[], ShareVectorEnv]
+    agent: LearningAgent  # untrained
+    environments: Sequence[Any]  # like those it is trained in; these themselves where the agent reads their state
+    vector: Callable[[], ShareVectorEnv]  # makes the environments of the training, which are stepped together
 
     def learner(self) -> AgentLearner:
         """Begins the first episodes."""
@@ -84,11 +67,9 @@ class EpisodeTask(Task):
         return AgentLearner(self.agent, environments, self.evaluation.metric, scale_rewards=scale_rewards)
 
     def trained(self, file: Path) -> Any:
-        """See :class:`Task`."""
         return make_agent({**self.config["agent"], "checkpoint": str(file)})
 
     def about(self, file: Path) -> dict[str, Any]:
-        """See :class:`Task`."""
         agent = self.agent
         return {
             "agent": type(agent).__name__,

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
+from hdsim.util.arrays import Flags
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _default_counts(
     return validation, test
 
 
-def _starts(wanted: int | Sequence[int], jobs: int, free: NDArray[np.bool_], where: str) -> list[int]:
+def _starts(wanted: int | Sequence[int], jobs: int, free: Flags, where: str) -> list[int]:
     """First jobs of the windows of one kind, ascending for a number; removes their jobs from `free`."""
     starts = _last(wanted, jobs, free, where) if isinstance(wanted, int) else [int(start) for start in wanted]
     for start in starts:
@@ -94,7 +94,7 @@ def _starts(wanted: int | Sequence[int], jobs: int, free: NDArray[np.bool_], whe
     return starts
 
 
-def _last(count: int, jobs: int, free: NDArray[np.bool_], where: str) -> list[int]:
+def _last(count: int, jobs: int, free: Flags, where: str) -> list[int]:
     """First jobs of the last `count` windows of free jobs."""
     starts: list[int] = []
     end = len(free)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from hdsim.learning.agent import with_tensors
@@ -27,9 +26,8 @@ from hdsim.learning.training.records import Records
 from hdsim.scheduling.learned.network import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, PART, STATE
 from hdsim.scheduling.learned.order import power_order
 from hdsim.scheduling.rules import HEAD_ALONE_NUMBERS
+from hdsim.util.arrays import Floats
 from hdsim.util.files import dump_json
-
-Floats = NDArray[np.float64]
 
 #: Backfilling algorithm and whether a head stays the head, in the order of the weights.
 RULES = {name: (number, name != "easy") for name, number in HEAD_ALONE_NUMBERS.items()}
@@ -85,31 +83,8 @@ class OrderEvolution(Learner):
     none_from_easy: bool = False
     start: Floats | None = None
     linear_rlscheduler: Sequence[float] | None = (
-        1.0,
-        -2.0,
-        1.0,
-        -2.0,
-        0.0,
-        0.0,
-        6.0,
-        -1.0,
-        2.5,
-        1.5,
-        -1.0,
-        -3.5,
-        1.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        -3.5,
-        0.0,
-        1.0,
-        -4.0,
-        0.0,
-        0.0,
-        0.0,
-        -8.0,
+        *(1.0, -2.0, 1.0, -2.0, 0.0, 0.0, 6.0, -1.0, 2.5, 1.5, -1.0, -3.5, 1.0),
+        *(0.0, 0.0, 0.0, 0.0, -3.5, 0.0, 1.0, -4.0, 0.0, 0.0, 0.0, -8.0),
     )
     least_slowdown: float = 1.6
     typical_slowdown: Sequence[float] = (280.0, 25.0, 55.0)
@@ -190,7 +165,6 @@ class OrderEvolution(Learner):
         dump_json(path, {"generation": self.generation, "weights": self.weights.tolist()})
 
     def state(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
         return {
             "evolution": {
                 "generation": self.generation,
@@ -202,7 +176,6 @@ class OrderEvolution(Learner):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
         kept = state["evolution"]
         self.generation, self.weights, self.rng.bit_generator.state = kept["generation"], kept["weights"], kept["rng"]
         for strategy, changes, optimizer in zip(self._strategies, kept["changes"], kept["optimizers"], strict=True):

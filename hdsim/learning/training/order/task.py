@@ -78,12 +78,6 @@ class OrderTask(Task):
         workload: Their trace.
         evolution: The evolution, before its first generation.
 
-    Args:
-        config: The configuration.
-        platform: Platform of the test windows.
-        workload: Their trace.
-        backend: The backend of the configuration.
-
     Raises:
         ConfigError: A setting cannot be used.
     """
@@ -138,20 +132,14 @@ class OrderTask(Task):
         self.traces = [source for source in _SOURCES if getattr(evolution, source)]
 
     def learner(self) -> OrderEvolution:
-        """See :class:`Task`."""
         return self.evolution
 
     def score(self, agent: Any) -> float:
-        """The geometric mean over validation windows and rules of the mean bounded slowdown.
-
-        Args:
-            agent: Weights, or settings of a classic agent.
-        """
+        """The geometric mean of the mean bounded slowdown over validation windows and rules, of weights or an agent."""
         costs = [_cost(window, agent, *rule) for window in self.validation for rule in RULES.values()]
         return float(np.exp(np.log(costs).mean()))
 
     def trained(self, file: Path) -> Agent:
-        """See :class:`Task`."""
         return make_agent({**self.config["agent"], "job_policy": str(file)})
 
     def about(self, file: Path) -> dict[str, Any]:

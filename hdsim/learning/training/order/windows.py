@@ -6,7 +6,6 @@ import math
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
 from hdsim.scheduling.learned.network import WEIGHTS
@@ -15,10 +14,9 @@ from hdsim.scheduling.machine.loop import CHECK, Replay, advance
 from hdsim.scheduling.rules import NUMBERS, Backfilling
 from hdsim.scheduling.search.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.simulation.windows import Window
+from hdsim.util.arrays import Floats
 from hdsim.workload.generators.families import FAMILIES, draw_workload
 from hdsim.workload.model import Workload
-
-Floats = NDArray[np.float64]
 
 #: Jobs of a window that count, at home and away from it, and jobs before them in a window that begins warm.
 JOBS, JOBS_AWAY, WARM = 1024, 512, 1024
