@@ -18,7 +18,7 @@ from hdsim.cluster.stores.choose import make_store
 from hdsim.errors import BackendError, DecisionError, WorkloadError
 from hdsim.platform.schema import CORES
 from hdsim.workload.feasibility import infeasible_jobs
-from hdsim.workload.growing import GrowingWorkload
+from hdsim.workload.model import GrowingWorkload
 
 if TYPE_CHECKING:
     from hdsim.cluster.time_breakdown import TimeBreakdown

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from hdsim.envs.episodes import Episodes
 from hdsim.errors import ConfigError
-from hdsim.gangs.load import load_gang
 from hdsim.gangs.lookahead import GangSeries, Lookahead, fitted
-from hdsim.gangs.workloads import check_rows
+from hdsim.gangs.workloads import check_rows, load_gang
 from hdsim.util.rules import NULL, SECONDS, integers_from, require
 
 Observation = NDArray[np.float32]
@@ -148,7 +147,7 @@ def gang_env(
     """Makes ``hdsim/Gang-v0``: a gang with the arguments of ``hdsim bsp run``.
 
     Args:
-        profile: See :func:`hdsim.gangs.load.load_gang`, also for the next seven.
+        profile: See :func:`hdsim.gangs.workloads.load_gang`, also for the next seven.
         tasks: See there.
         actual: See there.
         forecasts: See there.

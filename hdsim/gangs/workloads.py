@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.gangs.synthetic import actual_table, forecast_table, series
+from hdsim.gangs.planner import PLANNERS, Budget, Planner
+from hdsim.gangs.profile import read_profile
+from hdsim.util.arrays import Floats
 from hdsim.util.inputs import read_text
+from hdsim.util.resources import resolve
 from hdsim.util.text import number_in
-
-Floats = NDArray[np.float64]
 
 #: Words in place of a folder.
 GENERATED, PERFECT = "generated", "actual"
@@ -26,6 +26,15 @@ SIZES = (10.0, 50.0)
 #: Scalings of values to sizes: each column of each table by its own range, as Kube_Gang_Scheduling does it; predictions
 #: and executed values by the range of the executed ones; or values are sizes.
 BY_COLUMN, BY_ACTUAL, AS_IS = SCALINGS = ("columns", "actual", "none")
+#: Values of a day, the period of the forecasts.
+DAY = 48
+#: Rows and columns of the tables, as in those of measured series.
+ROWS, COLUMNS = 1000, 20
+_WEEK = 7 * DAY
+_HARMONICS = 3
+_PERSISTENCE = 0.9
+#: Keys of a configuration that are the arguments of :func:`load_gang`.
+GANG_KEYS = ("profile", "tasks", "actual", "forecasts", "scaling", "planner", "shares", "seed")
 
 
 @dataclass(frozen=True)
@@ -153,3 +162,81 @@ def _read_table(path: Path) -> Floats:
     if not rows:
         raise ConfigError("expected rows of numbers, got none", where=str(path))
     return np.array(rows)
+
+
+def series(seed: int, number: int, length: int = 2 * _WEEK + ROWS + COLUMNS - 1) -> Floats:
+    """Generates a series.
+
+    Args:
+        seed: Seed.
+        number: Number of the series; different numbers give independent series.
+        length: Number of values.
+
+    Returns:
+        (length,) values: a daily cycle, smaller at weekends, and autoregressive noise of the order 1. Series of an odd
+        number have a weak cycle and much noise.
+    """
+    rng = np.random.default_rng((seed, number))
+    cycle, noise = (1.0, 0.25) if number % 2 == 0 else (0.4, 0.5)
+    time = np.arange(length)
+    phases = rng.uniform(0.0, 2.0 * np.pi, _HARMONICS)
+    daily = sum(np.sin(2.0 * np.pi * (k + 1) * time / DAY + phases[k]) / (k + 1) ** 2 for k in range(_HARMONICS))
+    weekend = np.where(time % _WEEK >= 5 * DAY, rng.uniform(0.5, 1.0), 1.0)
+    shocks = rng.normal(0.0, np.sqrt(1.0 - _PERSISTENCE**2), length)
+    drift = np.empty(length)
+    drift[0] = rng.normal()
+    for t in range(1, length):
+        drift[t] = _PERSISTENCE * drift[t - 1] + shocks[t]
+    return cycle * daily * weekend + noise * drift
+
+
+def actual_table(values: Floats) -> Floats:
+    """(R, F) values of the last rows of a series and of the F - 1 rows after each."""
+    return np.lib.stride_tricks.sliding_window_view(values, COLUMNS)[-ROWS:]
+
+
+def forecast_table(values: Floats) -> Floats:
+    """(R, F) forecasts of :func:`actual_table`, each made from the values before its row.
+
+    The forecast is the value of a day before (seasonal naive) plus the latest difference from that, which decays.
+    """
+    origin = np.arange(len(values) - ROWS - COLUMNS + 1, len(values) - COLUMNS + 1)[:, None]
+    ahead = np.arange(COLUMNS)
+    latest = values[origin - 1] - values[origin - 1 - DAY]
+    return values[origin + ahead - DAY] + _PERSISTENCE ** (ahead + 1) * latest
+
+
+def load_gang(
+    profile: str,
+    tasks: Mapping[str, str] | None,
+    actual: str,
+    forecasts: str,
+    scaling: str,
+    planner: str,
+    shares: Mapping[str, int],
+    seed: int,
+) -> tuple[Planner, Workloads]:
+    """Reads or generates the parts of a gang.
+
+    Args:
+        profile: File with measured durations, or the name of a bundled one.
+        tasks: The series of the workloads of each task; None: all tasks of the profile, each with a series of its own.
+        actual: See :func:`hdsim.gangs.workloads.read_workloads`, also for the next two.
+        forecasts: See there.
+        scaling: See there.
+        planner: ``greedy`` or ``exact``.
+        shares: Settings of :class:`hdsim.gangs.planner.Budget`.
+        seed: Seed of generated series.
+
+    Raises:
+        ConfigError: A file or a setting cannot be used.
+    """
+    if planner not in PLANNERS:
+        message = f"expected {' or '.join(PLANNERS)}, got '{planner}'{nearest(planner, PLANNERS)}"
+        raise ConfigError(message, where="planner")
+    measured, budget = read_profile(resolve("profiles", profile, where="profile")), Budget(**shares)
+    tasks = {task: task for task in measured.tasks} if tasks is None else tasks
+    measured = measured.of(list(tasks))
+    budget.check(len(tasks))
+    workloads = read_workloads(tasks, actual, forecasts, seed, scaling)
+    return PLANNERS[planner](measured, budget, workloads.predictions), workloads

@@ -14,9 +14,8 @@ from hdsim.errors import BackendError, ConfigError
 from hdsim.gangs.real.launcher import Launcher
 from hdsim.gangs.stressors import Stressors
 from hdsim.kubernetes.cache import Cache, Change
-from hdsim.kubernetes.clean import MANAGED
-from hdsim.kubernetes.connection import Call, Connection
-from hdsim.kubernetes.permissions import Permission, require
+from hdsim.kubernetes.connection import Call, Connection, Permission, require
+from hdsim.kubernetes.objects import MANAGED
 
 #: Working directory of a task in its container.
 _FOLDER = "/tmp"

@@ -1,4 +1,4 @@
-"""A load generator: Deployments and pods that are created on an API server by the wall clock."""
+"""A load generator: Deployments and pods that are created on an API server by the wall clock, and their removal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import orjson
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.cache import Cache
-from hdsim.kubernetes.clean import MANAGED
 from hdsim.kubernetes.connection import Connection, NoAnswer, reason_of
-from hdsim.kubernetes.jobs import JobPods
-from hdsim.kubernetes.objects import DURATION, pod_manifest
+from hdsim.kubernetes.objects import DURATION, MANAGED, SELECTOR, JobPods, pod_manifest
 
 if TYPE_CHECKING:
     from hdsim.workload.generators.deployments import Deployment
@@ -26,8 +24,10 @@ if TYPE_CHECKING:
 
 #: Seconds before the first and the last of several attempts.
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 5.0
-#: Seconds between two looks at the pods of an epoch.
+#: Seconds between two looks at pods.
 _LOOK = 0.2
+#: Collections, those that create objects of the next ones first.
+_COLLECTIONS = ("/apis/apps/v1/{}/deployments", "/apis/apps/v1/{}/replicasets", "/api/v1/{}/pods")
 
 
 class Creation(NamedTuple):
@@ -222,3 +222,32 @@ class _Pod(NamedTuple):
         return cls(
             metadata["name"], metadata["uid"], metadata["resourceVersion"], managed and "nodeName" in pod["spec"]
         )
+
+
+def empty(connection: Connection, namespace: str, *, everything: bool = False, timeout: float = 300.0) -> int:
+    """Deletes the Deployments, ReplicaSets and pods that hdsim has created, and waits until they are gone.
+
+    With `everything`, those of others in the namespace go as well. The time-out is in seconds.
+
+    Returns:
+        Number of pods.
+
+    Raises:
+        BackendError: A deletion is refused, or pods are left.
+    """
+    selector = "" if everything else SELECTOR
+    paths = [f"{path.format(f'namespaces/{namespace}')}?{selector}" for path in _COLLECTIONS]
+    pods, deadline = len(connection.get(paths[-1])["items"]), time.monotonic() + timeout
+    while True:
+        for path in paths:
+            # Pods of ReplicaSets that were created since the last look are deleted too.
+            left = max(deadline - time.monotonic(), 1.0)
+            status, answer = connection.call(connection.send("DELETE", f"{path}&gracePeriodSeconds=0", timeout=left))
+            if status not in (200, 404):
+                raise connection.refusal("DELETE", path, status, answer)
+        objects = sum(len(connection.get(path)["items"]) for path in paths)
+        if not objects:
+            return pods
+        if time.monotonic() > deadline:
+            raise BackendError(f"{connection.server}: {objects} objects of {namespace} are left after {timeout:g} s")
+        time.sleep(_LOOK)

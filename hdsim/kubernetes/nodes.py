@@ -16,12 +16,10 @@ import numpy as np
 
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError, PlatformError
-from hdsim.kubernetes.clean import MANAGED, SELECTOR
 from hdsim.kubernetes.connection import Connection
-from hdsim.kubernetes.objects import FAKE, GPU, UNLIMITED, NodeView
+from hdsim.kubernetes.objects import FAKE, GPU, MANAGED, SELECTOR, UNLIMITED, NodeView
 from hdsim.platform.model import HOSTNAME, INSTANCE_TYPE, Platform
-from hdsim.platform.schema import NODE_NAME, QUANTITIES
-from hdsim.platform.taints import NO_SCHEDULE, Taint
+from hdsim.platform.schema import NO_SCHEDULE, NODE_NAME, QUANTITIES, Taint
 from hdsim.util.inputs import read_yaml
 from hdsim.util.text import label_safe, unused
 from hdsim.util.units import in_bytes

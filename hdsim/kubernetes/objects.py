@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from hdsim.cluster.requests import Amounts
-from hdsim.platform.taints import NO_SCHEDULE, Taint
+from hdsim.platform.schema import NO_SCHEDULE, Taint
 from hdsim.util.plugins import optional
 from hdsim.workload.constraints import Constraints, Requirement
+
+if TYPE_CHECKING:
+    from hdsim.cluster.requests import Requests
+    from hdsim.workload.model import Workload
 
 #: Labels and annotations; docs/kwok.md explains them.
 JOB_LABEL = "hdsim.io/job"
@@ -24,6 +29,10 @@ CLOCK = "hdsim.io/clock"
 POD_GROUP = "hdsim.io/pod-group"
 POD_GROUP_SIZE = "hdsim.io/pod-group-size"
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+#: Label of everything that hdsim creates.
+MANAGED = {"app.kubernetes.io/managed-by": "hdsim"}
+#: Query that selects what has the label.
+SELECTOR = "labelSelector=" + ",".join(f"{key}%3D{value}" for key, value in MANAGED.items())
 #: Annotation of nodes whose pods Kwok runs.
 FAKE = "kwok.x-k8s.io/node"
 GPU = "nvidia.com/gpu"
@@ -47,6 +56,8 @@ UNLIMITED = 2.0**60
 #: Longest duration of Go, in seconds.
 _LONGEST = 2.0**63 / 1e9
 _IMAGE = "registry.k8s.io/pause:3.10"
+#: Longest name of a job in the names of its pods; a label value has at most 63 characters.
+_LONGEST_NAME = 40
 _constraints: dict[bytes, tuple[Constraints | None, str]] = {}
 
 
@@ -398,3 +409,58 @@ def _count(text: str | None) -> int | None:
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
+
+
+class JobPods:
+    """Manifests of the pods of jobs, with requests for a store without core ids.
+
+    Each chunk of a job is a pod, and a job of several chunks is a gang.
+    """
+
+    def __init__(self, jobs: Workload, requests: Requests, *, namespace: str, scheduler: str) -> None:
+        self._jobs, self._requests, self._namespace, self._scheduler = jobs, requests, namespace, scheduler
+        ids = [str(each) for each in jobs.job_id.tolist()]
+        names = [re.sub("[^a-z0-9]+", "-", each.lower()).strip("-")[:_LONGEST_NAME].strip("-") for each in ids]
+        if len(set(names)) < len(names) or "" in names:
+            names = [str(index) for index in range(len(ids))]
+        self._names = [f"job-{name}" for name in names]
+
+    def manifests(self, job: int, annotations: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Returns the manifests of the pods of a job, with annotations besides those of a job."""
+        chunk, name, priority = self._requests.chunk(job), self._names[job], int(self._jobs.priority[job])
+        assert chunk.cpu is not None
+        requests = Amounts(
+            chunk.cores * chunk.cpu, chunk.cores * chunk.memory, 1, chunk.gpus, chunk.cores * chunk.storage
+        )
+        several = chunk.number > 1
+        return [
+            pod_manifest(
+                f"{name}-{index}" if several else name,
+                requests,
+                namespace=self._namespace,
+                scheduler=self._scheduler,
+                constraints=self._jobs.constraints[job],
+                labels={**MANAGED, JOB_LABEL: name.removeprefix("job-")},
+                annotations={JOB_ID: str(self._jobs.job_id[job]), **(annotations or {})},
+                gang=(name, chunk.number) if several else None,
+                priority_class=_class_of(priority) if priority else None,
+            )
+            for index in range(chunk.number)
+        ]
+
+    def priority_classes(self) -> list[dict[str, Any]]:
+        """Returns the PriorityClass objects that the pods refer to."""
+        return [
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": _class_of(value), "labels": MANAGED},
+                "value": value,
+                "preemptionPolicy": "Never",
+            }
+            for value in sorted(set(self._jobs.priority.tolist()) - {0})
+        ]
+
+
+def _class_of(priority: int) -> str:
+    return f"hdsim-{'minus-' * (priority < 0)}{abs(priority)}"

@@ -8,8 +8,7 @@ from typing import Any
 
 import orjson
 
-from hdsim.kubernetes.connection import Call, Connection
-from hdsim.kubernetes.permissions import Permission
+from hdsim.kubernetes.connection import Call, Connection, Permission
 
 _GROUP, _VERSION, _RESOURCE = "scheduling.x-k8s.io", "v1alpha1", "podgroups"
 _API = f"/apis/{_GROUP}/{_VERSION}"

@@ -32,7 +32,7 @@ from hdsim.util.text import label_safe
 from hdsim.util.units import in_bytes
 
 if TYPE_CHECKING:
-    from hdsim.platform.taints import Taint
+    from hdsim.platform.schema import Taint
 
 #: Labels that every node has.
 HOSTNAME, INSTANCE_TYPE = "kubernetes.io/hostname", "node.kubernetes.io/instance-type"

@@ -12,7 +12,6 @@ from typing import Any
 
 from hdsim.errors import PlatformError, nearest
 from hdsim.platform.checker import Checker, Types, child_path
-from hdsim.platform.taints import EFFECTS, Taint
 from hdsim.util.text import shown, unused
 from hdsim.util.units import parse_bandwidth, parse_cpu, parse_latency, parse_size
 
@@ -48,6 +47,27 @@ def inline_types(document: Mapping[str, Any], checker: Checker) -> Types:
             content = None
         types.put(section, content, checker, prefix)
     return types
+
+
+NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE = EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a node; a value is empty for none, an effect is one of :data:`EFFECTS`."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        """The taint as ``kubectl`` writes it, ``KEY=VALUE:EFFECT``."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+    @property
+    def forbids(self) -> bool:
+        """Whether the node takes only pods that tolerate the taint; PreferNoSchedule is a preference."""
+        return self.effect != PREFER_NO_SCHEDULE
 
 
 @dataclass

@@ -21,7 +21,7 @@ from hdsim.util.files import write_bytes
 from hdsim.util.inputs import parse_json, read_bytes
 from hdsim.util.text import shown, unused
 from hdsim.util.units import LONGEST_TIME
-from hdsim.workload.pod_fields import pod_columns, read_pods, write_pods
+from hdsim.workload.pods import pod_columns, read_pods, write_pods
 from hdsim.workload.programs import Compiler, Program
 from hdsim.workload.raw import RawJobs, plain
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hdsim.platform.taints import EFFECTS, Taint
+from hdsim.platform.schema import EFFECTS, Taint
 from hdsim.util.text import shown
 
 #: Key of requirements on the name of a node (``matchFields``).

@@ -26,6 +26,9 @@ LATEST = 1e15
 #: Separator of the name of a workload and the job's own id.
 SEPARATOR = "!"
 
+#: Name of the scheduler in errors.
+SCHEDULER = "the scheduler"
+
 Types = tuple[type, ...]
 Kinds = Mapping[str, Mapping[str, Types]]
 

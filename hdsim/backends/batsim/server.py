@@ -1,6 +1,6 @@
 """hdsim in Batsim's place: a reply of the scheduler in, the next message to it out, no socket.
 
-:mod:`hdsim.backends.batsim.serve` connects a :class:`BatsimServer` to a scheduler.
+:func:`hdsim.backends.batsim.zeromq.serve` connects a :class:`BatsimServer` to a scheduler.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from procset import ProcSet
 
 from hdsim.backends.batsim.energy import Meter
-from hdsim.backends.batsim.hosts import Hosts
+from hdsim.backends.batsim.hosts import HostCores, Hosts
 from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, check_events, describe_simulation
 from hdsim.backends.batsim.jobs import ServedJobs
-from hdsim.backends.batsim.machine import HostCores
 from hdsim.backends.batsim.output import JobOutcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
     FROM_SCHEDULER,
     LATEST,
+    SCHEDULER,
     Event,
     earliest,
     encode,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from hdsim.contention import Contention
     from hdsim.network import Network
 
-SCHEDULER = "the scheduler"
 #: Batsim's name of each final state, and its return code; None stands for that of the profile.
 _ENDS = {
     int(FinalState.COMPLETED_SUCCESSFULLY): ("COMPLETED_SUCCESSFULLY", None),

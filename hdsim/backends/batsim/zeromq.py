@@ -1,4 +1,4 @@
-"""The ZeroMQ connection of Batsim's protocol, made by libzmq (pyzmq, extra ``batsim``).
+"""The ZeroMQ connection of Batsim's protocol, made by libzmq (pyzmq, extra ``batsim``), and the loop with a scheduler.
 
 Import this module where a connection is made and not before: without pyzmq its import raises the error for the user.
 """
@@ -11,11 +11,13 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from hdsim.backends.batsim.protocol import SCHEDULER
 from hdsim.errors import BackendError, ConfigError, install_hint
+from hdsim.simulation.terminal import collecting_less
 
 try:
     import zmq
@@ -23,6 +25,7 @@ except ImportError:
     raise ConfigError(f"expected pyzmq, which is not installed{install_hint('zmq')}") from None
 
 if TYPE_CHECKING:
+    from hdsim.backends.batsim.server import BatsimServer
     from hdsim.util.process import Process
 
 #: Longest wait, in ms, before the state of the peer is looked at again.
@@ -34,6 +37,8 @@ _MAX_MESSAGE = 256 * 1024**2
 _EVENTS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED
 #: First frame of a report of libzmq's monitor: number and value of the event (zmq_socket_monitor).
 _REPORT = struct.Struct("=HI")
+#: Replies between two updates of the progress bar.
+_REPLIES_PER_UPDATE = 256
 _TCP = re.compile(r"tcp://(.+):(\d+|\*)")
 _UNAUTHENTICATED = "ZeroMQ authentication (CURVE or PLAIN), which Batsim's protocol does not use"
 
@@ -212,3 +217,72 @@ def _check(endpoint: str, *, binds: bool) -> None:
     named = endpoint.startswith("ipc://") and not endpoint.startswith("ipc://@")
     if binds and named and path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
         raise OSError("the path is that of a file")
+
+
+def serve(
+    server: BatsimServer, exchange: Callable[[str], str | bytes], progress: Callable[[], object] | None = None
+) -> None:
+    """Simulates for a scheduler until the end; `exchange` sends it a message and returns its reply.
+
+    Raises:
+        BackendError: See :meth:`BatsimServer.answer`, and whatever `exchange` raises. A scheduler may hang up after
+            ``SIMULATION_ENDS``.
+    """
+    message: str | None = server.begin()
+    replies = 0
+    with collecting_less():
+        while message is not None:
+            try:
+                reply = exchange(message)
+            except HungUp:
+                if server.ended:
+                    # Some schedulers end without the last reply.
+                    return
+                raise
+            message = server.answer(reply)
+            replies += 1
+            if progress and replies % _REPLIES_PER_UPDATE == 0:
+                progress()
+
+
+class SchedulerSocket:
+    """The ZeroMQ socket to a scheduler, to be used in a ``with`` statement.
+
+    Attributes:
+        waited: Real time spent on waiting for replies, in seconds.
+        connection: The REQ socket.
+
+    Args:
+        endpoint: Endpoint of the REP socket of the scheduler.
+        timeout: Real time that each reply may take, in seconds.
+
+    Raises:
+        ConfigError: The endpoint cannot be used.
+    """
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        self.waited = 0.0
+        self.connection = ZeromqConnection("REQ", endpoint, peer=SCHEDULER, where="-s")
+        self._timeout = timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def exchange(self, message: str) -> bytes:
+        """Sends a message and waits for the reply.
+
+        Raises:
+            BackendError: See :meth:`ZeromqConnection.receive`.
+        """
+        begin = time.perf_counter()
+        try:
+            self.connection.send(message.encode("utf-8", "replace"))
+            reply = self.connection.receive(self._timeout)
+        except BackendError as error:
+            error.message += f"; the last message to it was {message[:120]}"
+            raise
+        self.waited += time.perf_counter() - begin
+        return reply

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.base import Backend, Capabilities
 from hdsim.backends.kwok.lease import Lease
+from hdsim.backends.kwok.members import latencies, write_pods
 from hdsim.backends.kwok.monitoring import Monitoring
-from hdsim.backends.kwok.pods_csv import latencies, write_pods
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.settings import KwokSettings
 from hdsim.backends.kwok.virtual import Virtual
 from hdsim.backends.kwok.wall import Wall
 from hdsim.errors import BackendError
-from hdsim.kubernetes.connection import Call, Connection
+from hdsim.kubernetes.connection import Call, Connection, Permission, require
 from hdsim.kubernetes.nodes import platform_of, with_nodes, with_spare_nodes
 from hdsim.kubernetes.objects import NodeView
-from hdsim.kubernetes.permissions import Permission, require
 from hdsim.scheduling.agent import make_agent
 from hdsim.workload.model import Workload
 

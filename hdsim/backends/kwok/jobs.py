@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.events import Notices, lacks_gpus
 from hdsim.backends.kwok.gangs import Gangs
-from hdsim.backends.kwok.members import Member, PodPhase
-from hdsim.backends.kwok.pods_csv import Record
-from hdsim.backends.kwok.rows import rows_of
+from hdsim.backends.kwok.members import Member, PodPhase, Record, rows_of
 from hdsim.backends.kwok.sender import Binding, BindingOutcome, BindingResult, pause_before
 from hdsim.cluster.state import FinalState
 from hdsim.kubernetes.objects import ENDED, PodView

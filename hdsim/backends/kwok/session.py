@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hdsim.backends.kwok.members import Record
     from hdsim.backends.kwok.nodes import MirroredNodes
-    from hdsim.backends.kwok.pods_csv import Record
     from hdsim.backends.kwok.sender import Sender
     from hdsim.cluster.state import Cluster
     from hdsim.errors import BackendError

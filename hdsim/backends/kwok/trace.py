@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.sender import Request
 from hdsim.errors import ConfigError
-from hdsim.kubernetes.jobs import JobPods
-from hdsim.kubernetes.objects import DURATION, JOB_ID, JOB_LABEL, PodView
+from hdsim.kubernetes.objects import DURATION, JOB_ID, JOB_LABEL, JobPods, PodView
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.settings import KwokSettings
@@ -25,7 +24,7 @@ class PodTrace:
         self._cluster, self._settings = cluster, settings
         jobs = cluster.workload
         self._pods = JobPods(jobs, cluster.requests, namespace=settings.namespace, scheduler=scheduler)
-        #: See :meth:`hdsim.kubernetes.jobs.JobPods.manifests`.
+        #: See :meth:`hdsim.kubernetes.objects.JobPods.manifests`.
         self.manifests = self._pods.manifests
         self._job = {str(own): job for job, own in enumerate(jobs.job_id.tolist())}
         self._dates = jobs.submission_time.tolist()

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import orjson
 
 from hdsim.backends.kwok.events import Notices
-from hdsim.backends.kwok.members import Member, PodPhase
+from hdsim.backends.kwok.members import Member, PodPhase, Record
 from hdsim.backends.kwok.nodes import MirroredNodes
-from hdsim.backends.kwok.pods_csv import Record
 from hdsim.backends.kwok.sender import Binding, BindingOutcome, BindingResult, Sender
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import PodTrace

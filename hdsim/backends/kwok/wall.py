@@ -21,12 +21,12 @@ from hdsim.backends.kwok.trace import PodTrace
 from hdsim.errors import BackendError, NoMoreJobs
 from hdsim.kubernetes import pod_groups
 from hdsim.kubernetes.cache import Cache, Change
+from hdsim.kubernetes.connection import denied
 from hdsim.kubernetes.objects import JOB_LABEL, NodeView, PodView
-from hdsim.kubernetes.permissions import denied
 from hdsim.simulation.terminal import received_signals
 
 if TYPE_CHECKING:
-    from hdsim.backends.kwok.pods_csv import Record
+    from hdsim.backends.kwok.members import Record
     from hdsim.backends.kwok.settings import KwokSettings
     from hdsim.kubernetes.connection import Connection
     from hdsim.simulation.setup import ReplaySetup

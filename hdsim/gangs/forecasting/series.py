@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
-from hdsim.gangs import synthetic
-from hdsim.gangs.workloads import GENERATED
+from hdsim.gangs import workloads
 from hdsim.util.inputs import read_csv
 from hdsim.util.text import number_in
 
@@ -51,8 +50,8 @@ def read_all(source: str, names: Sequence[str], rows: int, columns: int, period:
     Raises:
         ConfigError: A file is missing, is no such table, or is too short.
     """
-    if source == GENERATED:
-        found = [Series(name, synthetic.series(seed, number), synthetic.DAY) for number, name in enumerate(names)]
+    if source == workloads.GENERATED:
+        found = [Series(name, workloads.series(seed, number), workloads.DAY) for number, name in enumerate(names)]
     else:
         found = [_read(Path(source), name, period) for name in names]
     for one in found:

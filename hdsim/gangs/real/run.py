@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
+from hdsim.gangs.output import write_run
 from hdsim.gangs.real.coordinator import Coordinator
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.launcher import Launcher, Site, Timeouts
@@ -25,11 +26,13 @@ from hdsim.gangs.real.server import Server
 from hdsim.gangs.real.session import KazooSession
 from hdsim.gangs.simulation import Gang, GangRun, RunningGang
 from hdsim.gangs.stressors import Stressors
+from hdsim.util.files import write_csv
 
 Floats = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
 JOURNAL = "journal.jsonl"
+_TIMES = ("entered", "began", "ended")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,3 +164,35 @@ def _result(gang: Gang, journal: Journal) -> RealRun:
         entries=entries,
         faults=journal.faults,
     )
+
+
+def write_real_run(path: Path, run: RealRun) -> dict[str, Any]:
+    """Writes ``supersteps.csv``, ``metrics.json``, ``barriers.csv`` and ``faults.csv``.
+
+    Returns:
+        Entries of the manifest.
+    """
+    begin = run.begin
+    reports = [list(entry["tasks"].values()) for entry in run.entries]
+    columns = {
+        "attempts": [str(entry["attempt"]) for entry in run.entries],
+        "predicted": [f"{value:.6f}" for value in run.predicted.max(axis=1)],
+        **{f"predicted_{task}": [f"{value:.6f}" for value in run.predicted[:, j]] for j, task in enumerate(run.tasks)},
+    }
+    write_run(path, run, np.array([min(report["began"] for report in each) for each in reports]) - begin, columns)
+    write_csv(
+        path / "barriers.csv",
+        ["superstep", "attempt", "task", "process", *_TIMES],
+        (
+            [entry["superstep"], entry["attempt"], task, report["member"]]
+            + [f"{report[key] - begin:.6f}" for key in _TIMES]
+            for entry in run.entries
+            for task, report in entry["tasks"].items()
+        ),
+    )
+    write_csv(
+        path / "faults.csv",
+        ["time", "superstep", "attempt", "fault"],
+        ([f"{each['time'] - begin:.6f}", each["superstep"], each["attempt"], each["fault"]] for each in run.faults),
+    )
+    return {"starts": len(run.starts)}

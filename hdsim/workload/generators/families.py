@@ -1,4 +1,4 @@
-"""Families of traces: the Lublin-Feitelson model with parameters that are drawn for each trace.
+"""The Lublin-Feitelson model and families of its traces, with parameters that are drawn for each trace, as generators.
 
 Results on one family need not hold on another one; agents are trained on some families and tested on others.
 """
@@ -6,17 +6,30 @@ Results on one family need not hold on another one; agents are trained on some f
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError, WorkloadError, not_one_of
-from hdsim.util.rules import FLAG, POSITIVE, Rule, integers_from, is_finite, numbers_between
+from hdsim.errors import ConfigError, WorkloadError, nearest, not_one_of
+from hdsim.util.rules import (
+    FLAG,
+    NOT_NEGATIVE,
+    NULL,
+    POSITIVE,
+    Rule,
+    integers_from,
+    is_finite,
+    numbers_between,
+    require,
+)
+from hdsim.workload.generators.base import Generator
 from hdsim.workload.generators.lublin import generate
 
 if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
 #: Parameters of a family: arguments of :func:`hdsim.workload.generators.lublin.generate`, as numbers, as ``[low,
@@ -147,3 +160,70 @@ def _between(key: str, value: Any, level: float) -> Any:
     if key in _FACTORS:
         return math.exp(math.log(low) + (math.log(high) - math.log(low)) * level)
     return low + (high - low) * level
+
+
+#: Arguments of the model that are no settings.
+_FIXED = ("seed", "classes")
+_INTEGERS = {"jobs": integers_from(1), "processors": integers_from(1) | NULL, "cores": integers_from(1)}
+_LUBLIN_RULES = _INTEGERS | {
+    "typed": FLAG,
+    "max_estimate": POSITIVE | NULL,
+    "arrival_factor": NOT_NEGATIVE,
+    **dict.fromkeys(("load", "serial"), NOT_NEGATIVE | NULL),
+    **dict.fromkeys(("runtime_factor", "width_factor", "burstiness"), POSITIVE),
+    "memory": Rule(
+        "a list of MB per core such as [500, 1000]",
+        lambda value: isinstance(value, list | tuple) and bool(value) and all(map(NOT_NEGATIVE.accepts, value)),
+    )
+    | NULL,
+}
+
+
+class Lublin(Generator):
+    """The Lublin-Feitelson model; `processors`, or `cores`, are by default the platform's.
+
+    Args:
+        **settings: Arguments of :func:`hdsim.workload.generators.lublin.generate`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = _checked(settings, inspect.signature(generate).parameters, _LUBLIN_RULES)
+
+    def generate(self, platform: Platform | None, seed: int) -> Workload:
+        """See :meth:`Generator.generate`."""
+        return generate(**{"cores": 256, **_on(platform, self._settings)}, seed=seed)
+
+
+class Family(Generator):
+    """A family of traces; `processors`, or `cores`, are by default the platform's.
+
+    Args:
+        **settings: `family` and arguments of :func:`hdsim.workload.generators.families.draw_workload`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = _checked(settings, ("family", "split", "jobs", *DEFAULTS), _INTEGERS)
+
+    def generate(self, platform: Platform | None, seed: int) -> Workload:
+        """See :meth:`Generator.generate`."""
+        settings = _on(platform, self._settings)
+        return draw_workload(settings.pop("family", "home"), seed, **settings)
+
+
+def _checked(given: Mapping[str, Any], known: Iterable[str], rules: Mapping[str, Rule]) -> dict[str, Any]:
+    settings = {"jobs": 10_000, **given}
+    allowed = ["model", "processors", *(key for key in known if key not in _FIXED)]
+    for key in settings:
+        if key not in allowed:
+            raise ConfigError(
+                f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}", where=f"workload.generate.{key}"
+            )
+    require("workload.generate", rules, settings)
+    return settings | {key: int(settings[key]) for key in _INTEGERS if settings.get(key) is not None}
+
+
+def _on(platform: Platform | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the size of the machine."""
+    settings = dict(settings)
+    cores = settings.pop("processors", None) or (platform.n_cpu_cores if platform else None)
+    return settings if cores is None else {"cores": cores, **settings}
