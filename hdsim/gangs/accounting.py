@@ -21,43 +21,28 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from hdsim.util.arrays import Floats
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Knowledge of the controller in a run.
+    """Knowledge of the controller in a run."""
 
-    Attributes:
-        known: Numbers of the tasks whose predictions are what is executed.
-        certain: Whether predictions are marked as certain.
-        exact: Whether plans are exact, whatever the planner.
-    """
-
-    known: frozenset[int] = frozenset()
-    certain: bool = False
-    exact: bool = False
+    known: frozenset[int] = frozenset()  # numbers of the tasks whose predictions are what is executed
+    certain: bool = False  # whether predictions are marked as certain
+    exact: bool = False  # whether plans are exact, whatever the planner
 
 
 @dataclass(frozen=True)
 class Item:
-    """Part of the total of a run.
-
-    Attributes:
-        cause: Its cause.
-        seconds: Its contribution to the total in seconds.
-        duration: Part of it in durations of supersteps, NaN where it is not known.
-        penalty: Part of it in penalties, NaN where it is not known.
-        error: Standard error of `seconds` over the orders of tasks, 0 where there is none.
-    """
+    """Part of the total of a run."""
 
     cause: str
-    seconds: float
-    duration: float = math.nan
-    penalty: float = math.nan
-    error: float = 0.0
+    seconds: float  # its contribution to the total in seconds
+    duration: float = math.nan  # part of it in durations of supersteps, NaN where it is not known
+    penalty: float = math.nan  # part of it in penalties, NaN where it is not known
+    error: float = 0.0  # standard error of `seconds` over the orders of tasks, 0 where there is none
 
 
 def account(

@@ -26,9 +26,7 @@ from numpy.typing import NDArray
 
 from hdsim.gangs.minimize import needed
 from hdsim.gangs.offline import WIDEST, PlannedSegments, shortest
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 #: Distance in millicores of the chords.
 _CHORD = 25.0
@@ -44,22 +42,15 @@ _GAPS = (5e-3, 4.5e-3, 4e-3)
 
 @dataclass(frozen=True)
 class _Nodes:
-    """Segments of one width with ranges of the durations of their supersteps.
+    """Segments of one width with ranges of the durations of their supersteps."""
 
-    Attributes:
-        first: (n,) first supersteps.
-        low, high: (n, W) ranges: indices of durations.
-        weight: (n, W, J) weights w_ij.
-        price: (n,) price p in seconds per millicore.
-        bound: (n,) lower bounds of the costs.
-    """
-
-    first: Ints
+    first: Ints  # (n,) first supersteps
+    #: low, high: (n, W) ranges: indices of durations.
     low: Ints
     high: Ints
-    weight: Floats
-    price: Floats
-    bound: Floats
+    weight: Floats  # (n, W, J) weights w_ij
+    price: Floats  # (n,) price p in seconds per millicore
+    bound: Floats  # (n,) lower bounds of the costs
 
     def take(self, rows: NDArray[Any]) -> _Nodes:
         return _Nodes(*(getattr(self, field.name)[rows] for field in fields(self)))

@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hdsim.errors import ConfigError
 from hdsim.gangs.planner import Planner, Plans, Span, static_shares
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.plugins import PluginType, installed
 from hdsim.util.rules import FLAG, POSITIVE, integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Last predictions of a row that a window does not reach.
 UNUSED = 5

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 
 def allocate(table: Floats, first: Ints, width: Ints, increments: int, decay: float) -> Ints:

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.gangs.planner import Planner, Plans, Span
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import FLAG, NULL, Rule, integers_from, is_finite, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _RANGE = Rule(
     "two numbers of seconds, the smaller one first",
@@ -122,21 +120,13 @@ class Lookahead:
 
 
 class GangSeries:
-    """Rows of the workloads of a gang, with the plans of each row made in advance; a slice has some of the rows.
+    """Rows of the workloads of a gang, with the plans of each row made in advance; a slice has some of the rows."""
 
-    Attributes:
-        planner: Plans shares from the predictions.
-        actual: (R, J) workload sizes that are executed at each row of the whole series.
-        rows: The rows.
-        shares: (R, A - 1, J) planned shares in millicores.
-        durations: (R, A - 1, W) predicted durations of supersteps with them, in seconds.
-    """
-
-    planner: Planner
-    actual: Floats
-    rows: range
-    shares: Ints
-    durations: Floats
+    planner: Planner  # plans shares from the predictions
+    actual: Floats  # (R, J) workload sizes that are executed at each row of the whole series
+    rows: range  # the rows
+    shares: Ints  # (R, A - 1, J) planned shares in millicores
+    durations: Floats  # (R, A - 1, W) predicted durations of supersteps with them, in seconds
 
     @classmethod
     def of(cls, problem: Lookahead, planner: Planner, actual: Floats) -> GangSeries:

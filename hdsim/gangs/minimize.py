@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 #: Distance in millicores between the shares of a table.
 SPACING = 50.0
@@ -34,15 +32,10 @@ _BISECTIONS = 50
 
 @dataclass(frozen=True)
 class DurationTable:
-    """Durations at ascending shares of equal distance, linear in between.
+    """Durations at ascending shares of equal distance, linear in between."""
 
-    Attributes:
-        shares: (L,) shares in millicores.
-        values: (J, R, L) durations of each task for each of R workload sizes.
-    """
-
-    shares: Floats
-    values: Floats
+    shares: Floats  # (L,) shares in millicores
+    values: Floats  # (J, R, L) durations of each task for each of R workload sizes
 
     @classmethod
     def of(cls, durations: Callable[[Floats], Floats], low: float, high: float) -> DurationTable:
@@ -79,21 +72,13 @@ class DurationTable:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of supersteps whose shares are planned together.
-
-    Attributes:
-        table: The durations.
-        rows: (J, E) rows of the table in the supersteps of all windows, one window after the other.
-        width: (B,) number of supersteps of each window.
-        weight: (E,) weight of each superstep, such as the probability of a scenario.
-        total: Shares of all tasks together.
-    """
+    """Windows of supersteps whose shares are planned together."""
 
     table: DurationTable
-    rows: Ints
-    width: Ints
-    weight: Floats
-    total: float
+    rows: Ints  # (J, E) rows of the table in the supersteps of all windows, one window after the other
+    width: Ints  # (B,) number of supersteps of each window
+    weight: Floats  # (E,) weight of each superstep, such as the probability of a scenario
+    total: float  # shares of all tasks together
 
     @cached_property
     def begin(self) -> Ints:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.gangs.controllers import UNUSED, Controller, GangState
 from hdsim.gangs.minimize import DurationTable, Windows
 from hdsim.gangs.planner import Budget, ExactPlanner, Planner, in_millicores
 from hdsim.gangs.profile import DurationProfile
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import NULL, POSITIVE, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Most supersteps of a segment.
 WIDEST = 12
@@ -30,10 +27,6 @@ class PlannedSegments:
         profile: Durations of the tasks.
         budget: The CPU shares.
         sizes: (N, J) workload sizes.
-
-    Attributes:
-        costs: Durations of the segments of each width, from 1 on, by first superstep.
-        shares: Their shares.
     """
 
     def __init__(self, profile: DurationProfile, budget: Budget, sizes: Floats) -> None:
@@ -41,8 +34,9 @@ class PlannedSegments:
         self._table = DurationTable.of(lambda shares: profile.table(sizes, shares), budget.start, profile.shares[-1])
         count, tasks = sizes.shape
         widths = range(1, min(WIDEST, count) + 1)
+        #: Durations of the segments of each width, from 1 on, by first superstep.
         self.costs = [np.full(count - width + 1, np.inf) for width in widths]
-        self.shares = [np.full((count - width + 1, tasks), budget.total / tasks) for width in widths]
+        self.shares = [np.full((count - width + 1, tasks), budget.total / tasks) for width in widths]  # their shares
         for width in widths:
             self.improve(width, np.arange(count - width + 1), self.shares[width - 1], _COARSE)
         for skipped in (0, 1):
@@ -107,11 +101,9 @@ class OneTime(Controller):
     Args:
         length_punishment: Factor on the predicted duration of a segment for each of its supersteps; None: 1.02 with the
             greedy planner, 1 with the exact one.
-
-    Attributes:
-        segments: Plans of the exact planner; they are made before the first superstep unless they are there.
     """
 
+    #: Plans of the exact planner; they are made before the first superstep unless they are there.
     segments: PlannedSegments | None = None
 
     def __init__(self, length_punishment: float | None = None) -> None:

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.gangs.accounting import Item
 from hdsim.gangs.simulation import GangRun
+from hdsim.util.arrays import Floats
 from hdsim.util.files import dump_json, write_csv
-
-Floats = NDArray[np.float64]
 
 #: Columns of a superstep before those of each task.
 _COLUMNS = ("superstep", "row", "begin", "duration", "slowest_task", "replanned")

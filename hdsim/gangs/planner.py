@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.gangs import greedy
 from hdsim.gangs.minimize import DurationTable, Windows, equalize
 from hdsim.gangs.profile import DurationProfile
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 #: A window of supersteps: the first one, counted from the present row, and how many.
 Span = tuple[int, int]
@@ -25,19 +22,12 @@ _ROWS = 25
 
 @dataclass(frozen=True)
 class Budget:
-    """CPU shares of a gang in millicores.
+    """CPU shares of a gang in millicores."""
 
-    Attributes:
-        start: Shares that each task has at least.
-        increment: Step in which shares are planned.
-        total: Shares of all tasks together.
-        cap: Largest shares of a task under EXPPO.
-    """
-
-    start: int = 1000
-    increment: int = 100
-    total: int = 24000
-    cap: int = 8000
+    start: int = 1000  # shares that each task has at least
+    increment: int = 100  # step in which shares are planned
+    total: int = 24000  # shares of all tasks together
+    cap: int = 8000  # largest shares of a task under EXPPO
 
     def check(self, tasks: int) -> None:
         """Checks that the shares suffice for a number of tasks.
@@ -56,15 +46,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Plans:
-    """Plans for the windows of one row.
+    """Plans for the windows of one row."""
 
-    Attributes:
-        shares: (W, J) CPU shares of each window in millicores.
-        durations: (W,) predicted durations of the windows in seconds: sums of the durations of the slowest tasks.
-    """
-
-    shares: Ints
-    durations: Floats
+    shares: Ints  # (W, J) CPU shares of each window in millicores
+    durations: Floats  # (W,) predicted durations of the windows in seconds: sums of the durations of the slowest tasks
 
 
 class Planner(ABC):

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.files import write_csv
 from hdsim.util.inputs import read_csv
 from hdsim.util.text import number_in
@@ -20,8 +20,6 @@ from hdsim.util.units import LONGEST_TIME
 if TYPE_CHECKING:
     from scipy.interpolate import RectBivariateSpline
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 COLUMNS = ("Task Name", "Workload Size", "CPU Shares", "Duration")
 #: A bicubic spline needs as many values in each direction.
@@ -34,18 +32,12 @@ class DurationProfile:
 
     Between grid points the duration is the interpolating bicubic spline; outside the grid it is that of the nearest
     point of the grid.
-
-    Attributes:
-        tasks: Names of the J tasks.
-        sizes: (Z,) workload sizes, ascending.
-        shares: (S,) CPU shares in millicores, ascending.
-        durations: (J, Z, S) measured durations in seconds.
     """
 
-    tasks: tuple[str, ...]
-    sizes: Floats
-    shares: Floats
-    durations: Floats
+    tasks: tuple[str, ...]  # names of the J tasks
+    sizes: Floats  # (Z,) workload sizes, ascending
+    shares: Floats  # (S,) CPU shares in millicores, ascending
+    durations: Floats  # (J, Z, S) measured durations in seconds
 
     @cached_property
     def surfaces(self) -> tuple[RectBivariateSpline, ...]:

@@ -6,15 +6,12 @@ import dataclasses
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.gangs.controllers import DynamicMpc, GangState, places, spans
 from hdsim.gangs.minimize import DurationTable, Windows
 from hdsim.gangs.planner import ExactPlanner, Plans, in_millicores
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Horizon where the predictions are certain.
 _CERTAIN_HORIZON = 10

@@ -20,16 +20,11 @@ class Stressors:
 
     A task of workload size z executes `scale` x `operations` x z operations (rounded, at least one) of the stressor
     with its name, which stress-ng divides among its instances.
-
-    Attributes:
-        operations: Operations per unit of workload, by name of the stressor.
-        scale: Factor of all operations.
-        instances: Processes of a task; one uses one core at most. 0: as many as the machine has cores.
     """
 
-    operations: Mapping[str, float]
-    scale: float = 1.0
-    instances: int = 1
+    operations: Mapping[str, float]  # operations per unit of workload, by name of the stressor
+    scale: float = 1.0  # factor of all operations
+    instances: int = 1  # processes of a task; one uses one core at most. 0: as many as the machine has cores.
 
     def command(self, task: str, size: float, scratch: Path) -> list[str]:
         """Returns program and arguments that execute a workload once, with temporary files in a folder."""

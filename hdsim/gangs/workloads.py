@@ -39,17 +39,11 @@ GANG_KEYS = ("profile", "tasks", "actual", "forecasts", "scaling", "planner", "s
 
 @dataclass(frozen=True)
 class Workloads:
-    """Workload sizes of the J tasks of a gang.
+    """Workload sizes of the J tasks of a gang."""
 
-    Attributes:
-        actual: (R, J) sizes that are executed at each row of the series.
-        predictions: (R, F, J) sizes predicted at each row for this row and the F - 1 rows after it.
-        certain: Whether the predictions are what is executed.
-    """
-
-    actual: Floats
-    predictions: Floats
-    certain: bool = False
+    actual: Floats  # (R, J) sizes that are executed at each row of the series
+    predictions: Floats  # (R, F, J) sizes predicted at each row for this row and the F - 1 rows after it
+    certain: bool = False  # whether the predictions are what is executed
 
 
 def read_workloads(

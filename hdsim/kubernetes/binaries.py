@@ -26,23 +26,14 @@ _PROGRESS = 60.0
 
 @dataclass(frozen=True)
 class ControlPlaneProgram:
-    """A program of a control plane.
+    """A program of a control plane."""
 
-    Attributes:
-        name: Name of the file.
-        module: Go module, whose own replace directives hold for the build.
-        version: Version of the module.
-        package: Package of the program in the module.
-        variables: Variables of the Go linker that hold the version.
-        any_version: One on PATH does as well, of whatever version.
-    """
-
-    name: str
-    module: str
-    version: str
-    package: str
-    variables: tuple[str, ...] = ()
-    any_version: bool = False
+    name: str  # name of the file
+    module: str  # Go module, whose own replace directives hold for the build
+    version: str  # version of the module
+    package: str  # package of the program in the module
+    variables: tuple[str, ...] = ()  # variables of the Go linker that hold the version
+    any_version: bool = False  # one on PATH does as well, of whatever version
 
     def is_built(self, folder: Path) -> bool:
         """Returns whether the program is in a folder and reports its version."""

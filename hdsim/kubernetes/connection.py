@@ -83,15 +83,10 @@ class NoAnswer(BackendError):
 
 
 class Refused(BackendError):
-    """The API server has refused a request.
+    """The API server has refused a request."""
 
-    Attributes:
-        status: HTTP status.
-        permission: The credentials lack a permission, or are not valid.
-    """
-
-    status: int
-    permission: bool
+    status: int  # HTTP status
+    permission: bool  # the credentials lack a permission, or are not valid
 
 
 class Connection:
@@ -425,14 +420,10 @@ _CREATED = 201
 
 
 class Permission(NamedTuple):
-    """A call that a run makes.
+    """A call that a run makes."""
 
-    Attributes:
-        call: Verb, group and resource.
-        namespace, name: Empty for all namespaces, and for any object.
-    """
-
-    call: Call
+    call: Call  # verb, group and resource
+    #: namespace, name: Empty for all namespaces, and for any object.
     namespace: str = ""
     name: str = ""
 

@@ -86,10 +86,6 @@ class ControlPlane:
     The file ``hdsim.yaml`` in that folder is kwokctl's configuration and marks a control plane of hdsim; the file
     ``hdsim.started`` lists the kubeconfig files that name it and marks one that has been ready.
 
-    Attributes:
-        name: Its name.
-        folder: Folder of its data, certificates, logs and process ids.
-
     Args:
         name: A DNS label: lower-case letters, digits and dashes.
         workdir: Work folder of kwokctl.
@@ -101,12 +97,12 @@ class ControlPlane:
     def __init__(self, name: str, workdir: Path) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", name):
             raise ConfigError(f"expected lower-case letters, digits and dashes, got '{name}'", where="--name")
-        self.name = name
+        self.name = name  # its name
         self._workdir = workdir.expanduser().resolve()
         if re.search(r"\s", str(self._workdir)):
             # kwokctl would use the folder whose name ends at the first blank.
             raise ConfigError(f"expected a path without blanks, got '{self._workdir}'", where="--workdir")
-        self.folder = self._workdir / "clusters" / name
+        self.folder = self._workdir / "clusters" / name  # folder of its data, certificates, logs and process ids
         self._config = self.folder / "hdsim.yaml"
         self._started = self.folder / "hdsim.started"
 

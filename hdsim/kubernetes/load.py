@@ -41,23 +41,14 @@ class Creation(NamedTuple):
 
 @dataclass
 class Counts:
-    """Results of a load generator.
+    """Results of a load generator."""
 
-    Attributes:
-        objects: Created objects.
-        pods: Pods that come of them.
-        unbound: Pods without a node when the wait for them was over.
-        retries: Failures of creations that were repeated, by reason.
-        delay: Longest time of a creation behind its due time in seconds.
-        seconds: Wall-clock time of the creations.
-    """
-
-    objects: int = 0
-    pods: int = 0
-    unbound: int = 0
-    retries: Counter[str] = field(default_factory=Counter)
-    delay: float = 0.0
-    seconds: float = 0.0
+    objects: int = 0  # created objects
+    pods: int = 0  # pods that come of them
+    unbound: int = 0  # pods without a node when the wait for them was over
+    retries: Counter[str] = field(default_factory=Counter)  # failures of creations that were repeated, by reason
+    delay: float = 0.0  # longest time of a creation behind its due time in seconds
+    seconds: float = 0.0  # wall-clock time of the creations
 
 
 class LoadGenerator:
@@ -66,13 +57,10 @@ class LoadGenerator:
     A creation that fails for a reason that may pass is repeated until the time-out of the connection is over.
 
     `scheduler` names the one that is to bind the pods; `in_flight` creations are made at the same time.
-
-    Attributes:
-        counts: Results so far.
     """
 
     def __init__(self, connection: Connection, namespace: str, scheduler: str, *, in_flight: int) -> None:
-        self.counts = Counts()
+        self.counts = Counts()  # results so far
         self._connection, self._namespace, self._scheduler = connection, namespace, scheduler
         self._in_flight = in_flight
         self._pods = f"/api/v1/namespaces/{namespace}/pods"

@@ -63,49 +63,29 @@ _constraints: dict[bytes, tuple[Constraints | None, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod.
+    """A pod."""
 
-    Attributes:
-        key: ``NAMESPACE/NAME``.
-        uid: Unique id; a pod of the same name that is created anew has another one.
-        version: Resource version.
-        node: Name of the node it is bound to, empty for none.
-        phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``.
-        scheduler: Name of the scheduler that is to bind it.
-        priority: Priority; higher ones first.
-        requests: Requested amounts; one of the pods is the pod itself.
-        constraints: Nodes it may be on, None for all without taints.
-        unsupported: Its requirements that hdsim cannot meet, empty if there are none.
-        group: Name of its gang in its namespace, empty for none.
-        group_size: Number of pods of the gang, None if it is not told or no positive integer.
-        deadline: Seconds after which it is ended (activeDeadlineSeconds), None if never.
-        created: Creation, seconds since 1970.
-        deleted: The pod is being deleted.
-        gated: The pod may not be scheduled yet.
-        repels: Terms of its required anti-affinity, which keeps other pods away while it is there.
-    """
-
-    key: str
-    uid: str
-    version: str
+    key: str  # ``NAMESPACE/NAME``
+    uid: str  # unique id; a pod of the same name that is created anew has another one
+    version: str  # resource version
     namespace: str
     name: str
-    node: str
-    phase: str
-    scheduler: str
-    priority: int
-    requests: Amounts
-    constraints: Constraints | None
-    unsupported: str
-    group: str
-    group_size: int | None
-    deadline: float | None
-    created: float
-    deleted: bool
-    gated: bool
+    node: str  # name of the node it is bound to, empty for none
+    phase: str  # ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``
+    scheduler: str  # name of the scheduler that is to bind it
+    priority: int  # priority; higher ones first
+    requests: Amounts  # requested amounts; one of the pods is the pod itself
+    constraints: Constraints | None  # nodes it may be on, None for all without taints
+    unsupported: str  # its requirements that hdsim cannot meet, empty if there are none
+    group: str  # name of its gang in its namespace, empty for none
+    group_size: int | None  # number of pods of the gang, None if it is not told or no positive integer
+    deadline: float | None  # seconds after which it is ended (activeDeadlineSeconds), None if never
+    created: float  # creation, seconds since 1970
+    deleted: bool  # the pod is being deleted
+    gated: bool  # the pod may not be scheduled yet
     annotations: Mapping[str, str]
     labels: Mapping[str, str]
-    repels: tuple[Repulsion, ...]
+    repels: tuple[Repulsion, ...]  # terms of its required anti-affinity, which keeps other pods away while it is there
 
     @property
     def duration(self) -> float | None:
@@ -160,15 +140,10 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class Repulsion:
-    """A term of a pod's required anti-affinity: the pods that may not come near it, whatever the topology.
+    """A term of a pod's required anti-affinity: the pods that may not come near it, whatever the topology."""
 
-    Attributes:
-        namespaces: Namespaces of these pods, empty for all.
-        labels: Requirements that their labels meet.
-    """
-
-    namespaces: tuple[str, ...]
-    labels: tuple[Requirement, ...]
+    namespaces: tuple[str, ...]  # namespaces of these pods, empty for all
+    labels: tuple[Requirement, ...]  # requirements that their labels meet
 
     def concerns(self, pod: PodView) -> bool:
         """Whether a pod is one of these."""
@@ -178,27 +153,20 @@ class Repulsion:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node.
+    """A node."""
 
-    Attributes:
-        key: Its name.
-        version: Resource version.
-        allocatable: Amounts that pods can have, 0 of what the node does not list. 1Ei and more of memory or storage is
-            unlimited.
-        taints: Taints; a cordoned node has that of kube-scheduler, whether the API server lists it or not.
-        unschedulable: The node is cordoned (``kubectl cordon``).
-        ready: The condition Ready is true.
-    """
-
-    key: str
+    key: str  # its name
     uid: str
-    version: str
+    version: str  # resource version
     name: str
+    #: Amounts that pods can have, 0 of what the node does not list. 1Ei and more of memory or storage is
+    #: unlimited.
     allocatable: Amounts
     labels: Mapping[str, str]
+    #: Taints; a cordoned node has that of kube-scheduler, whether the API server lists it or not.
     taints: tuple[Taint, ...]
-    unschedulable: bool
-    ready: bool
+    unschedulable: bool  # the node is cordoned (``kubectl cordon``)
+    ready: bool  # the condition Ready is true
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> NodeView:

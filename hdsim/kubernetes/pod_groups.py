@@ -18,18 +18,13 @@ PERMISSIONS = tuple(Permission(Call(verb, _GROUP, _RESOURCE)) for verb in ("list
 
 @dataclass(frozen=True, slots=True)
 class PodGroupView:
-    """A PodGroup.
-
-    Attributes:
-        gang: Namespace and name of its gang.
-        min_member: Number of pods that have to start together, None if it is no positive integer.
-    """
+    """A PodGroup."""
 
     key: str
     uid: str
     version: str
-    gang: tuple[str, str]
-    min_member: int | None
+    gang: tuple[str, str]  # namespace and name of its gang
+    min_member: int | None  # number of pods that have to start together, None if it is no positive integer
 
     @classmethod
     def of(cls, group: Mapping[str, Any]) -> PodGroupView:

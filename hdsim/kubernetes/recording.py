@@ -38,15 +38,11 @@ _LOOK = 0.2
 
 
 class FreeAmounts:
-    """Free amounts of nodes, at first what is allocatable.
-
-    Attributes:
-        names: Names of the nodes.
-        free: (N, 5) free amounts in the order of `Amounts`.
-    """
+    """Free amounts of nodes, at first what is allocatable."""
 
     def __init__(self, allocatable: Mapping[str, Amounts]) -> None:
-        self.names = list(allocatable)
+        self.names = list(allocatable)  # names of the nodes
+        #: (N, 5) free amounts in the order of `Amounts`.
         self.free: Floats = np.array(list(allocatable.values()), np.float64).reshape(-1, len(Amounts._fields))
         self._index = {name: index for index, name in enumerate(self.names)}
 
@@ -66,25 +62,17 @@ class FreeAmounts:
 
 @dataclass
 class RecordedBinding:
-    """A pod (``NAMESPACE/NAME``) and its node.
-
-    Attributes:
-        constraints: Nodes that the pod may be on.
-        decided: The binding is one of the recorded scheduler; other pods only take amounts of nodes.
-        begin: Begin in seconds of the recording.
-        duration: Run time of the pod's annotation in seconds, None without one.
-        end: End of the pod, None if it was there at the end of the recording.
-    """
+    """A pod (``NAMESPACE/NAME``) and its node."""
 
     pod: str
     node: str
     requests: Amounts
-    constraints: Constraints | None
+    constraints: Constraints | None  # nodes that the pod may be on
     priority: int
-    decided: bool
-    begin: float
-    duration: float | None
-    end: float | None = None
+    decided: bool  # the binding is one of the recorded scheduler; other pods only take amounts of nodes
+    begin: float  # begin in seconds of the recording
+    duration: float | None  # run time of the pod's annotation in seconds, None without one
+    end: float | None = None  # end of the pod, None if it was there at the end of the recording
 
 
 @dataclass(frozen=True)
@@ -224,13 +212,11 @@ class Recorder:
     amounts of nodes. The nodes are those at the begin; pods on nodes that come later are left out.
 
     The output is a file that is opened for bytes.
-
-    Attributes:
-        bindings: Number of recorded bindings of the scheduler.
-        left_out: Pods on unknown nodes.
     """
 
     def __init__(self, connection: Connection, scheduler: str, output: IO[bytes]) -> None:
+        #: left_out: Pods on unknown nodes.
+        #: bindings: Number of recorded bindings of the scheduler.
         self.bindings = self.left_out = 0
         self._connection, self._scheduler, self._output = connection, scheduler, output
         nodes = [NodeView.of(item) for item in connection.get("/api/v1/nodes")["items"]]

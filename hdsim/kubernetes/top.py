@@ -80,17 +80,12 @@ class NodeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A cluster at a time in seconds since 1970.
-
-    Attributes:
-        pods: Its pods: those without a node first, then the youngest ones.
-        states: Number of pods in each state.
-    """
+    """A cluster at a time in seconds since 1970."""
 
     time: float
     nodes: list[NodeUse]
-    pods: list[WatchedPod]
-    states: dict[str, int]
+    pods: list[WatchedPod]  # its pods: those without a node first, then the youngest ones
+    states: dict[str, int]  # number of pods in each state
 
     def total(self) -> tuple[Amounts, Amounts]:
         """Returns the requested and the allocatable amounts of all nodes without those of control planes."""

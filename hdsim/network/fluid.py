@@ -38,26 +38,17 @@ States = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 
 
 class Transfer:
-    """Messages or a parallel task with one key.
-
-    Attributes:
-        key: Key of the caller.
-        begin: Date of the start.
-        plan: The streams.
-        bound: Maximum rate of each stream.
-        shared: The transfer among those that share links; -1 while it follows its plan.
-        date: Announced date of the end of a transfer that follows its plan.
-    """
+    """Messages or a parallel task with one key."""
 
     __slots__ = ("begin", "bound", "date", "key", "plan", "shared")
 
     def __init__(self, key: Hashable, begin: float, plan: StreamPlan, bound: float = math.inf) -> None:
-        self.key = key
-        self.begin = begin
+        self.key = key  # key of the caller
+        self.begin = begin  # date of the start
         self.plan = plan
-        self.bound = bound
-        self.shared = -1
-        self.date = math.nan
+        self.bound = bound  # maximum rate of each stream
+        self.shared = -1  # the transfer among those that share links; -1 while it follows its plan
+        self.date = math.nan  # announced date of the end of a transfer that follows its plan
 
 
 class StreamPlan:
@@ -66,19 +57,13 @@ class StreamPlan:
     Args:
         streams: The streams.
         private: Returns the same, otherwise idle links, on which the trajectory of several streams is computed.
-
-    Attributes:
-        streams: The streams.
-        links: The links of the streams, each once.
-        holds: Whether no other transfer has used the links since the plan claimed them.
-        active: Transfer that currently follows the plan.
     """
 
     def __init__(self, streams: Streams, private: Callable[[], MaxMin]) -> None:
         self.streams = streams
-        self.links = tuple(dict.fromkeys(streams.link.tolist()))
-        self.holds = False
-        self.active: Transfer | None = None
+        self.links = tuple(dict.fromkeys(streams.link.tolist()))  # the links of the streams, each once
+        self.holds = False  # whether no other transfer has used the links since the plan claimed them
+        self.active: Transfer | None = None  # transfer that currently follows the plan
         self._private = private
 
     @cached_property

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels import intervals
+from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -20,17 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PState:
-    """One P-state of a core.
+    """One P-state of a core."""
 
-    Attributes:
-        name: Description of the state.
-        speed: Share of the core's peak speed, 0..1.
-        power: Share of the core's power, 0..1.
-    """
-
-    name: str
-    speed: float
-    power: float
+    name: str  # description of the state
+    speed: float  # share of the core's peak speed, 0..1
+    power: float  # share of the core's power, 0..1
 
 
 #: P-states of HDeepRM as executed by Batsim, by number.
@@ -55,22 +50,15 @@ IDLE_POWER = np.array([PSTATES[state].power for state in IDLE_PSTATE])
 
 
 Ids = NDArray[np.int32]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Processors of allocation segments, one row per (segment, processor), in order of the segments.
+    """Processors of allocation segments, one row per (segment, processor), in order of the segments."""
 
-    Attributes:
-        segment: (R,) index of the segment, see :class:`hdsim.results.segments.Segments`.
-        processor: (R,) processor index.
-        cores: (R,) allocated cores of the processor.
-    """
-
-    segment: NDArray[np.int64]
-    processor: NDArray[np.int32]
-    cores: NDArray[np.int64]
+    segment: NDArray[np.int64]  # (R,) index of the segment, see :class:`hdsim.results.segments.Segments`
+    processor: NDArray[np.int32]  # (R,) processor index
+    cores: NDArray[np.int64]  # (R,) allocated cores of the processor
 
 
 def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float64]:

@@ -89,40 +89,26 @@ PODS = 110
 
 @dataclass
 class NodeType:
-    """A node type.
+    """A node type."""
 
-    Attributes:
-        processors: Its processors as (type, number).
-        memory: MB.
-        cpu: CPU in cores, None for that of the processors.
-        pods: Maximum number of pods, None for the default of the platform's kind.
-        storage: Ephemeral storage in MB.
-    """
-
-    processors: list[tuple[str, int]]
-    memory: float
-    cpu: float | None
-    pods: int | None
-    storage: float
+    processors: list[tuple[str, int]]  # its processors as (type, number)
+    memory: float  # MB
+    cpu: float | None  # CPU in cores, None for that of the processors
+    pods: int | None  # maximum number of pods, None for the default of the platform's kind
+    storage: float  # ephemeral storage in MB
     labels: dict[str, str]
     taints: tuple[Taint, ...]
 
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Equal nodes of a cluster.
+    """Equal nodes of a cluster."""
 
-    Attributes:
-        cluster: Index of the cluster.
-        node_type: Name of the node type.
-        names: Names of the nodes, empty for names after the cluster.
-        labels, taints: Those of the group and of its node type.
-    """
-
-    cluster: int
-    node_type: str
+    cluster: int  # index of the cluster
+    node_type: str  # name of the node type
     number: int
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # names of the nodes, empty for names after the cluster
+    #: labels, taints: Those of the group and of its node type.
     labels: dict[str, str]
     taints: tuple[Taint, ...]
 
@@ -254,27 +240,19 @@ def _memory_type(checker: Checker, value: Any, path: str) -> None:
 
 @dataclass
 class PlatformSpec:
-    """A platform document without faults, and the document with the types in use inline.
-
-    Attributes:
-        processor_types, node_types: Types in use, in order of first use.
-        local_links: Link of each node, per cluster.
-        global_link: Link of each cluster to the others.
-        groups: Groups of equal nodes in file order.
-        type_files: sha256 of each type library, by path.
-        kind: One of :data:`KINDS`.
-    """
+    """A platform document without faults, and the document with the types in use inline."""
 
     name: str
     document: dict[str, Any]
+    #: processor_types, node_types: Types in use, in order of first use.
     processor_types: dict[str, ProcessorType]
     node_types: dict[str, NodeType]
     cluster_names: list[str]
-    local_links: list[Link]
-    global_link: Link
-    groups: list[NodeGroup]
-    type_files: dict[str, str]
-    kind: str
+    local_links: list[Link]  # link of each node, per cluster
+    global_link: Link  # link of each cluster to the others
+    groups: list[NodeGroup]  # groups of equal nodes in file order
+    type_files: dict[str, str]  # sha256 of each type library, by path
+    kind: str  # one of :data:`KINDS`
 
 
 def check_document(

@@ -31,16 +31,12 @@ _SPAN = re.compile(r"[0-9]+(-[0-9]+)?")
 
 @dataclass(frozen=True)
 class IntervalSets:
-    """Many sets of ids, each as its intervals of consecutive ids.
-
-    Attributes:
-        counts: (S,) number of intervals of each set.
-        first, last: (R,) ids of each interval, set by set, ascending within a set.
-    """
+    """Many sets of ids, each as its intervals of consecutive ids."""
 
     __deepcopy__ = itself
 
-    counts: Ints
+    counts: Ints  # (S,) number of intervals of each set
+    #: first, last: (R,) ids of each interval, set by set, ascending within a set.
     first: NDArray[np.int32]
     last: NDArray[np.int32]
 

@@ -115,17 +115,11 @@ def _fault_of_methods(made: type) -> str:
 
 @dataclass(frozen=True)
 class PluginType:
-    """A type of plug-in class.
+    """A type of plug-in class."""
 
-    Attributes:
-        group: Configuration group that selects the class.
-        base: Required base class.
-        base_name: Name of the base class as users import it.
-    """
-
-    group: str
-    base: type
-    base_name: str
+    group: str  # configuration group that selects the class
+    base: type  # required base class
+    base_name: str  # name of the base class as users import it
 
     @property
     def where(self) -> str:
@@ -246,14 +240,10 @@ class NamedType(PluginType):
 
     The name is that of a class of hdsim, that of an installed package's entry point, a Python file with one class of
     this type (``.py``), or ``package.Class``.
-
-    Attributes:
-        key: The key.
-        bundled: Classes of hdsim by name, as ``package.Class``.
     """
 
-    key: str
-    bundled: Mapping[str, str]
+    key: str  # the key
+    bundled: Mapping[str, str]  # classes of hdsim by name, as ``package.Class``
 
     @property
     def where(self) -> str:

@@ -447,14 +447,10 @@ def _frozen(columns: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 class GrowingWorkload:
-    """A workload to which jobs are appended in amortised constant time.
-
-    Attributes:
-        jobs: All jobs; earlier values of this attribute do not change.
-    """
+    """A workload to which jobs are appended in amortised constant time."""
 
     def __init__(self, jobs: Workload) -> None:
-        self.jobs = jobs
+        self.jobs = jobs  # all jobs; earlier values of this attribute do not change
         # Columns with capacity for further jobs.
         self._buffers: dict[str, np.ndarray] = {}
 

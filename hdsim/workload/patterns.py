@@ -27,13 +27,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hdsim.errors import WorkloadError, nearest
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import itself
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _LARGEST = sys.float_info.max
 #: (source node, target node, bytes of each message, number of messages)
@@ -46,23 +44,16 @@ def _no_tasks() -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The messages of one communication phase of a job, created by :func:`make_pattern`.
-
-    Attributes:
-        tasks: Number of tasks p, with indices 0 to p - 1.
-        sources: (M,) sender of each message.
-        targets: (M,) receiver of each message, not its sender.
-        volumes: (M,) bytes, above 0.
-        exchange: Bytes of a further message from each task to each other task; these p (p - 1) messages are not listed,
-            which makes a total exchange of thousands of tasks cheap.
-    """
+    """The messages of one communication phase of a job, created by :func:`make_pattern`."""
 
     __deepcopy__ = itself
 
-    tasks: int
-    sources: Ints = field(default_factory=_no_tasks)
-    targets: Ints = field(default_factory=_no_tasks)
-    volumes: Floats = field(default_factory=lambda: np.empty(0))
+    tasks: int  # number of tasks p, with indices 0 to p - 1
+    sources: Ints = field(default_factory=_no_tasks)  # (M,) sender of each message
+    targets: Ints = field(default_factory=_no_tasks)  # (M,) receiver of each message, not its sender
+    volumes: Floats = field(default_factory=lambda: np.empty(0))  # (M,) bytes, above 0
+    #: Bytes of a further message from each task to each other task; these p (p - 1) messages are not listed,
+    #: which makes a total exchange of thousands of tasks cheap.
     exchange: float = 0.0
 
     @cached_property

@@ -46,23 +46,15 @@ class StepType(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The work and the messages of the tasks of a job up to the next synchronisation.
-
-    Attributes:
-        kind: See :class:`StepType`.
-        work: Reference seconds of each task, or one number for all tasks.
-        pattern: Messages, None for none.
-        gap: Valiant's g in seconds per byte, used if the network is not simulated.
-        latency: Valiant's l in seconds: duration of the barrier after the last message.
-    """
+    """The work and the messages of the tasks of a job up to the next synchronisation."""
 
     __deepcopy__ = itself
 
-    kind: StepType
-    work: tuple[float, ...]
-    pattern: Pattern | None = None
-    gap: float = 0.0
-    latency: float = 0.0
+    kind: StepType  # see :class:`StepType`
+    work: tuple[float, ...]  # reference seconds of each task, or one number for all tasks
+    pattern: Pattern | None = None  # messages, None for none
+    gap: float = 0.0  # valiant's g in seconds per byte, used if the network is not simulated
+    latency: float = 0.0  # valiant's l in seconds: duration of the barrier after the last message
 
     @cached_property
     def longest(self) -> float:

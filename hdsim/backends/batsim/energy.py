@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from hdsim.backends.batsim.hosts import Hosts
 from hdsim.errors import PlatformError
 from hdsim.platform.power import COMPUTING, IDLE_POWER, PSTATES
-from hdsim.util.arrays import members
+from hdsim.util.arrays import Floats, Ints, members
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
@@ -27,10 +25,6 @@ class Meter:
     A host takes the power of its P-state: that of an idle host, or with a load the one between the least and the full
     load. Hosts of hdsim's own platforms follow the rule of :data:`hdsim.platform.power.PSTATES` until a scheduler sets
     them.
-
-    Attributes:
-        state: (H,) P-state of each host.
-        least_watts: Power in W of all hosts if they were idle in their present P-states.
 
     Args:
         hosts: The hosts.
@@ -48,7 +42,7 @@ class Meter:
             )
         self._hosts = np.arange(len(hosts))
         self._idle, self._least, self._full = hosts.watts
-        self.state = hosts.initial.copy()
+        self.state = hosts.initial.copy()  # (H,) P-state of each host
         self._load = np.zeros(len(hosts))
         self._unseen: Mask | None = np.ones(len(hosts), bool) if as_batsim else None
         # Power of the hosts in their present P-states, idle and with a load.
@@ -57,7 +51,7 @@ class Meter:
         self._since = 0.0
         self._watts = np.empty(len(hosts))
         self._rule = _Rule(hosts.platform) if hosts.ruled else None
-        self.least_watts = 0.0
+        self.least_watts = 0.0  # power in W of all hosts if they were idle in their present P-states
         self._enter_states(self._hosts)
 
     def read(self, now: float) -> float:
@@ -131,14 +125,10 @@ class Meter:
 
 
 class _Rule:
-    """hdsim's rule of P-states: cores that serve a job, cores beside them, and cores of processors that serve none.
-
-    Attributes:
-        for_all: No core has a P-state of its own yet.
-    """
+    """hdsim's rule of P-states: cores that serve a job, cores beside them, and cores of processors that serve none."""
 
     def __init__(self, platform: Platform) -> None:
-        self.for_all = True
+        self.for_all = True  # no core has a P-state of its own yet
         self._owner = platform.core_processor
         self._first_core = platform.processor_first_core
         self._alone = platform.n_processors == platform.n_cores

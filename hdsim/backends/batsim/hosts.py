@@ -32,30 +32,21 @@ _RADICAL = re.compile(r"(\d+)(?:-(\d+))?")
 
 @dataclass(frozen=True, eq=False)
 class Hosts:
-    """H hosts with up to S P-states.
+    """H hosts with up to S P-states."""
 
-    Attributes:
-        platform: The same hosts as cores of an hdsim platform, which has their speeds in P-state 0.
-        names: (H,) names.
-        properties: (H,) properties of each host, as text.
-        zone_properties: (H,) properties of the zone of each host, as text.
-        n_states: (H,) P-states of each host.
-        initial: (H,) P-state of each host at time 0.
-        speed: (H, S) speed as a share of that in P-state 0, NaN where there is no such state.
-        watts: (3, H, S) power in W of an idle host, of one with the least load and of one with full load; None when a
-            host does not say.
-        ruled: Hosts follow hdsim's own rule of P-states until a scheduler sets them (hdsim's own format).
-    """
-
-    platform: Platform
+    platform: Platform  # the same hosts as cores of an hdsim platform, which has their speeds in P-state 0
     names: tuple[str, ...]
-    properties: tuple[Mapping[str, str], ...] = field(repr=False)
+    properties: tuple[Mapping[str, str], ...] = field(repr=False)  # (H,) properties of each host, as text
+    #: (H,) properties of the zone of each host, as text.
     zone_properties: tuple[Mapping[str, str], ...] = field(repr=False)
-    n_states: NDArray[np.int64] = field(repr=False)
-    initial: NDArray[np.int64] = field(repr=False)
+    n_states: NDArray[np.int64] = field(repr=False)  # (H,) P-states of each host
+    initial: NDArray[np.int64] = field(repr=False)  # (H,) P-state of each host at time 0
+    #: (H, S) speed as a share of that in P-state 0, NaN where there is no such state.
     speed: NDArray[np.float64] = field(repr=False)
+    #: (3, H, S) power in W of an idle host, of one with the least load and of one with full load; None when a
+    #: host does not say.
     watts: NDArray[np.float64] | None = field(repr=False)
-    ruled: bool = False
+    ruled: bool = False  # hosts follow hdsim's own rule of P-states until a scheduler sets them (hdsim's own format)
 
     def __len__(self) -> int:
         return len(self.names)

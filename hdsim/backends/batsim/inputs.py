@@ -30,44 +30,27 @@ MACHINE_EVENTS = {
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a simulation, the flags of ``hdsim batsim-serve``.
+    """Settings of a simulation, the flags of ``hdsim batsim-serve``."""
 
-    Attributes:
-        energy: Count energy and let the scheduler set P-states.
-        as_batsim: Count energy with SimGrid's artefact.
-        forward_profiles: Send the profile along with each submission.
-        dynamic_jobs: The scheduler may register jobs.
-        acknowledge_dynamic_jobs: Send a submission for each of them.
-        profile_reuse: Told to the scheduler; hdsim never forgets a profile.
-        forward_unknown_events: Send external events of unknown types to the scheduler rather than refuse them.
-        sched_config: Text handed to the scheduler.
-        one_event: Never send two events in one message.
-    """
-
-    energy: bool = False
-    as_batsim: bool = False
-    forward_profiles: bool = False
-    dynamic_jobs: bool = False
-    acknowledge_dynamic_jobs: bool = False
-    profile_reuse: bool = False
+    energy: bool = False  # count energy and let the scheduler set P-states
+    as_batsim: bool = False  # count energy with SimGrid's artefact
+    forward_profiles: bool = False  # send the profile along with each submission
+    dynamic_jobs: bool = False  # the scheduler may register jobs
+    acknowledge_dynamic_jobs: bool = False  # send a submission for each of them
+    profile_reuse: bool = False  # told to the scheduler; hdsim never forgets a profile
+    #: Send external events of unknown types to the scheduler rather than refuse them.
     forward_unknown_events: bool = False
-    sched_config: str = ""
-    one_event: bool = False
+    sched_config: str = ""  # text handed to the scheduler
+    one_event: bool = False  # never send two events in one message
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """A workload file.
+    """A workload file."""
 
-    Attributes:
-        path: As the user named it.
-        content: The JSON object; a trace in another format is turned into one.
-        jobs: The jobs of it, in the order of the file.
-    """
-
-    path: str
-    content: Mapping[str, Any]
-    jobs: RawJobs
+    path: str  # as the user named it
+    content: Mapping[str, Any]  # the JSON object; a trace in another format is turned into one
+    jobs: RawJobs  # the jobs of it, in the order of the file
 
 
 def read_jobs(path: str | Path, platform: Platform, name: str | None = None) -> JobFile:

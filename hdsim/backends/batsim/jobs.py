@@ -26,13 +26,6 @@ _EQUAL_TASKS = ("delay", "parallel_homogeneous", "parallel_homogeneous_total")
 class ServedJobs:
     """The jobs by row, first those of the workloads in order of submission.
 
-    Attributes:
-        workload: The jobs of the files, in the clock of the files.
-        ids: Batsim's id of each job.
-        submission: Submission time of each job, in seconds.
-        return_code: Return code of each job that is neither killed nor stopped at its walltime.
-        profiles: Batsim's profiles by workload and name.
-
     Args:
         files: The workloads, named w0, w1 ... in this order.
         forward_profiles: A submission has the job's profile.
@@ -45,15 +38,16 @@ class ServedJobs:
         if not files:
             raise WorkloadError("expected at least one workload, got none")
         self._forward_profiles = forward_profiles
-        self.profiles: dict[str, dict[str, Any]] = {}
-        self.ids: list[str] = []
+        self.profiles: dict[str, dict[str, Any]] = {}  # Batsim's profiles by workload and name
+        self.ids: list[str] = []  # Batsim's id of each job
         self._documents: list[Mapping[str, Any]] = []
         # Encoded submissions of the next jobs of the workloads.
         self._encoded: dict[int, str] = {}
-        self.workload = self._join(files)
+        self.workload = self._join(files)  # the jobs of the files, in the clock of the files
         self._rows = {job_id: row for row, job_id in enumerate(self.ids)}
-        self.submission: list[float] = self.workload.submission_time.tolist()
+        self.submission: list[float] = self.workload.submission_time.tolist()  # submission time of each job, in seconds
         self._walltime: list[float] = self.workload.walltime.tolist()
+        #: Return code of each job that is neither killed nor stopped at its walltime.
         self.return_code: list[int] = self.workload.return_code.tolist()
 
     def _join(self, files: Sequence[JobFile]) -> Workload:

@@ -67,12 +67,6 @@ class _Machines(NamedTuple):
 class OutputWriter:
     """Collects the rows of Batsim's files in memory until `write`.
 
-    Attributes:
-        submitted: Number of jobs submitted.
-        metadata: Metadata that the scheduler has set.
-        jobs: Jobs that have ended or were rejected, in this order.
-        joules_at_first_submission: The energy counted by then.
-
     Args:
         hosts: Number of hosts.
         describe: Returns the columns of a job that the workload determines.
@@ -83,15 +77,16 @@ class OutputWriter:
         self._hosts = hosts
         self._describe = describe
         self._energy = energy
-        self.submitted = 0
-        self.metadata: dict[int, str] = {}
-        self.jobs: list[JobOutcome] = []
+        self.submitted = 0  # number of jobs submitted
+        self.metadata: dict[int, str] = {}  # metadata that the scheduler has set
+        self.jobs: list[JobOutcome] = []  # jobs that have ended or were rejected, in this order
         # Changes of hosts in order of time, from which the states of the hosts follow.
         self._moves: list[tuple[float, Sequence[int], _Move]] = []
         self._pstates: list[tuple[float, str, int]] = []
         self._joules: list[tuple[float, float, str, float, float]] = []
         self._switches = self._grouped_switches = 0
         self._last_reading = (0.0, 0.0)
+        #: joules_at_first_submission: The energy counted by then.
         self.joules_at_first_submission = self._joules_at_last_end = 0.0
 
     def start(self, now: float, hosts: Sequence[int]) -> None:

@@ -55,11 +55,6 @@ _ENDS = {
 class BatsimServer:
     """A simulation that a scheduler drives by messages.
 
-    Attributes:
-        record: The results so far.
-        cluster: State of the simulation.
-        ended: The latest message has SIMULATION_ENDS.
-
     Args:
         hosts: The hosts.
         files: The workloads, named w0, w1 ... in this order.
@@ -106,7 +101,7 @@ class BatsimServer:
             rows = np.arange(len(hosts))
             self._engine.set_speed(rows, 1.0 if hosts.ruled else hosts.speed[rows, hosts.initial])
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
-        self.record = OutputWriter(len(hosts), self._jobs.describe, energy=options.energy)
+        self.record = OutputWriter(len(hosts), self._jobs.describe, energy=options.energy)  # the results so far
         self.record.begin(hosts.initial)
         self._alloc: dict[int, list[int]] = {}
         self._joules: dict[int, float] = {}
@@ -127,7 +122,7 @@ class BatsimServer:
         self._open = 0
         self._unsubmitted = self._static
         self._registering = options.dynamic_jobs
-        self.ended = False
+        self.ended = False  # the latest message has SIMULATION_ENDS
         self._decisions: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "EXECUTE_JOB": self._execute,
             "REJECT_JOB": self._reject,

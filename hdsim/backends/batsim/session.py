@@ -61,14 +61,6 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 class BatsimSession:
     """The state of the protocol, from ``SIMULATION_BEGINS`` to ``SIMULATION_ENDS``.
 
-    Attributes:
-        cluster: The state that the events change.
-        rows: Batsim's id of a job -> its row in the workload; filled when the simulation begins.
-        allocations: Hosts of every job, as sent in its EXECUTE_JOB.
-        abandoned: Jobs that the agent never starts; they are rejected so that Batsim ends.
-        answer: Data of the last ``ANSWER``.
-        ended: The simulation has ended; the reply still owed is the last one.
-
     Args:
         cluster: State before the first event.
         infeasible: Jobs that are rejected at their submission.
@@ -84,12 +76,13 @@ class BatsimSession:
         pstates: PStates | None = None,
         registers_jobs: bool = False,
     ) -> None:
-        self.cluster = cluster
+        self.cluster = cluster  # the state that the events change
+        #: Batsim's id of a job -> its row in the workload; filled when the simulation begins.
         self.rows: dict[str, int] = {}
-        self.allocations: dict[int, str] = {}
-        self.abandoned: list[int] = []
-        self.answer: Mapping[str, Any] = {}
-        self.ended = False
+        self.allocations: dict[int, str] = {}  # hosts of every job, as sent in its EXECUTE_JOB
+        self.abandoned: list[int] = []  # jobs that the agent never starts; they are rejected so that Batsim ends
+        self.answer: Mapping[str, Any] = {}  # data of the last ``ANSWER``
+        self.ended = False  # the simulation has ended; the reply still owed is the last one
         self._infeasible = frozenset(infeasible)
         self._pstates = pstates
         # Batsim's id of each job as JSON.

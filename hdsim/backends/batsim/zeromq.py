@@ -54,11 +54,6 @@ class WaitInterrupted(Exception):
 class ZeromqConnection:
     """A ZeroMQ socket with one peer; a message is one frame.
 
-    Attributes:
-        endpoint: The endpoint; a port ``*`` is replaced by the one that the system has chosen.
-        process: The peer's process, if hdsim has started it: its death ends a wait.
-        received: Number of messages received.
-
     Args:
         kind: ``REP`` binds the endpoint; ``REQ`` connects to it, and waits if no process listens there yet.
         endpoint: ``tcp://HOST:PORT`` or ``ipc://PATH``.
@@ -75,8 +70,8 @@ class ZeromqConnection:
     ) -> None:
         self._peer, self._stop = peer, stop
         self._binds = kind == "REP"
-        self.process: Process | None = None
-        self.received = 0
+        self.process: Process | None = None  # the peer's process, if hdsim has started it: its death ends a wait
+        self.received = 0  # number of messages received
         # Reports of libzmq on peers: a complete handshake, one refused, a connection without handshake.
         self._greeted = self._refused = self._foreign = self._disconnected = False
         # Descriptor of the peer's connection, by which libzmq reports its end; None until the first message.
@@ -103,6 +98,7 @@ class ZeromqConnection:
                 f"expected an endpoint such as {example} or ipc:///tmp/batsim, got '{endpoint}': {reason}",
                 where=where,
             ) from None
+        #: The endpoint; a port ``*`` is replaced by the one that the system has chosen.
         self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT)) if self._binds else endpoint
 
     @property
@@ -248,10 +244,6 @@ def serve(
 class SchedulerSocket:
     """The ZeroMQ socket to a scheduler, to be used in a ``with`` statement.
 
-    Attributes:
-        waited: Real time spent on waiting for replies, in seconds.
-        connection: The REQ socket.
-
     Args:
         endpoint: Endpoint of the REP socket of the scheduler.
         timeout: Real time that each reply may take, in seconds.
@@ -261,7 +253,7 @@ class SchedulerSocket:
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:
-        self.waited = 0.0
+        self.waited = 0.0  # real time spent on waiting for replies, in seconds
         self.connection = ZeromqConnection("REQ", endpoint, peer=SCHEDULER, where="-s")
         self._timeout = timeout
 

@@ -51,16 +51,12 @@ class Kwok(Backend):
 
     Without jobs (``workload=cluster``), the pods of the API server become jobs; otherwise jobs become pods.
 
-    Attributes:
-        settings: The settings.
-        connection: The connection, from its first use on.
-
     Args:
         **settings: See :class:`hdsim.backends.kwok.settings.KwokSettings`.
     """
 
     capabilities = Capabilities(gpus=True, confirms_starts=True, core_ids=False, known_jobs=False)
-    connection: Connection
+    connection: Connection  # the connection, from its first use on
     _platform: Platform
 
     def __init__(self, **settings: Any) -> None:

@@ -43,14 +43,6 @@ class PodJobs:
     `observing` tells that another scheduler binds the pods, `trains` that the jobs are those of an episode of a
     training. Jobs of a `trace` become pods; without one, pods become jobs. `observe` takes the latency of each
     ``binding`` in seconds.
-
-    Attributes:
-        members: The pods that jobs are made of, by their uids; pods of the API server until they are deleted.
-        of_job: Pods of each job, as long as one of them is there.
-        gangs: Pods that wait for others.
-        bindings: Number of pods that were bound.
-        asked: Seconds that the pods that have succeeded were to run.
-        late: Seconds that these have taken longer, from the decision to the end.
     """
 
     def __init__(
@@ -70,10 +62,13 @@ class PodJobs:
         self.cluster, self._nodes, self._sender, self._notices = cluster, nodes, sender, notices
         self._scheduler, self._observing, self._trace, self._trains = scheduler, observing, trace, trains
         self._time_scale, self._observe = settings.time_scale, observe
+        #: The pods that jobs are made of, by their uids; pods of the API server until they are deleted.
         self.members: dict[str, Member] = {}
-        self.of_job: dict[int, list[Member]] = {}
-        self.gangs = Gangs(settings.gang_timeout)
-        self.bindings = 0
+        self.of_job: dict[int, list[Member]] = {}  # pods of each job, as long as one of them is there
+        self.gangs = Gangs(settings.gang_timeout)  # pods that wait for others
+        self.bindings = 0  # number of pods that were bound
+        #: late: Seconds that these have taken longer, from the decision to the end.
+        #: asked: Seconds that the pods that have succeeded were to run.
         self.asked = self.late = 0.0
         # Pods that were deleted.
         self._gone: list[Record] = []

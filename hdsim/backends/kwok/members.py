@@ -32,36 +32,22 @@ class PodPhase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A pod of a job; times are on the clock of the backend, NaN for what has not happened.
+    """A pod of a job; times are on the clock of the backend, NaN for what has not happened."""
 
-    Attributes:
-        pod: Its latest view.
-        requests: Amounts that its job requests for it.
-        job: Its job, -1 before it belongs to one.
-        node: Node that is chosen or that it is bound to, empty for none.
-        attempts: Bindings that were asked for.
-        decided: Decision of the scheduler.
-        bound: Answer to the binding.
-        running: First sight of its phase Running.
-        finished: End or deletion.
-        told: Reason of the last event FailedScheduling.
-        refusal: Reason of the last refused binding.
-    """
-
-    pod: PodView
+    pod: PodView  # its latest view
     created: float
-    requests: Amounts
-    job: int = -1
+    requests: Amounts  # amounts that its job requests for it
+    job: int = -1  # its job, -1 before it belongs to one
     phase: PodPhase = PodPhase.WAITING
-    node: str = ""
-    attempts: int = 0
-    decided: float = math.nan
-    bound: float = math.nan
-    running: float = math.nan
-    finished: float = math.nan
+    node: str = ""  # node that is chosen or that it is bound to, empty for none
+    attempts: int = 0  # bindings that were asked for
+    decided: float = math.nan  # decision of the scheduler
+    bound: float = math.nan  # answer to the binding
+    running: float = math.nan  # first sight of its phase Running
+    finished: float = math.nan  # end or deletion
     succeeded: bool = False
-    told: str = ""
-    refusal: str = ""
+    told: str = ""  # reason of the last event FailedScheduling
+    refusal: str = ""  # reason of the last refused binding
 
 
 def rows_of(jobs: Sequence[Sequence[Member]], now: float, time_scale: float) -> Workload:

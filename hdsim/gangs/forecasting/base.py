@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.gangs.forecasting.series import Series
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.rules import TEXTS, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Forecaster(ABC):

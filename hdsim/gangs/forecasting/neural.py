@@ -12,10 +12,8 @@ from torch import nn
 from hdsim.gangs.forecasting.base import Forecaster
 from hdsim.gangs.forecasting.pooled import Standardized
 from hdsim.gangs.forecasting.series import Series
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import POSITIVE, integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Lstm(Forecaster):

@@ -9,30 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.gangs.forecasting.series import Series
 from hdsim.gangs.workloads import scaled
+from hdsim.util.arrays import Floats
 from hdsim.util.files import dump_json, replacing, write_csv
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Forecasts of N series in R rows of F columns.
+    """Forecasts of N series in R rows of F columns."""
 
-    Attributes:
-        names: Names of the series.
-        actual: (N, R, F) values.
-        models: (N, R, F) forecasts of each forecaster by its name; the first one is the forecaster that was asked for.
-        quantiles: (N, R, F) quantiles of its forecasts by their levels, in growing order.
-    """
-
-    names: tuple[str, ...]
-    actual: Floats
+    names: tuple[str, ...]  # names of the series
+    actual: Floats  # (N, R, F) values
+    #: (N, R, F) forecasts of each forecaster by its name; the first one is the forecaster that was asked for.
     models: Mapping[str, Floats]
-    quantiles: Mapping[float, Floats]
+    quantiles: Mapping[float, Floats]  # (N, R, F) quantiles of its forecasts by their levels, in growing order
 
     @cached_property
     def errors(self) -> dict[str, Floats]:

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from hdsim.gangs.forecasting.base import Forecaster
 from hdsim.gangs.forecasting.series import Series
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import NOT_NEGATIVE, integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Days before the forecast time whose values are regressors, with their neighbours.
 _DAYS, _BESIDE = (1, 2, 7), (-1, 0, 1)

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from hdsim.gangs.forecasting.base import Forecaster
 from hdsim.gangs.forecasting.series import Series, first_row
-
-Floats = NDArray[np.float64]
+from hdsim.util.arrays import Floats
 
 #: Part of the past whose forecasts give the errors that are known before the first row.
 _CALIBRATED = 0.25
@@ -22,18 +20,12 @@ _MEMORY = 500
 
 @dataclass(frozen=True)
 class Rolling:
-    """A rolling origin over the last R rows of N series, each predicted for F columns.
-
-    Attributes:
-        rows: Number R of rows.
-        columns: Number F of columns.
-        refit: Rows after which a forecaster is fitted again; None: never.
-    """
+    """A rolling origin over the last R rows of N series, each predicted for F columns."""
 
     series: Sequence[Series]
-    rows: int
-    columns: int
-    refit: int | None = None
+    rows: int  # number R of rows
+    columns: int  # number F of columns
+    refit: int | None = None  # rows after which a forecaster is fitted again; None: never
     seed: int = 1
 
     def past(self) -> list[Series]:

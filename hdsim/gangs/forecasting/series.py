@@ -9,14 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.gangs import workloads
+from hdsim.util.arrays import Floats
 from hdsim.util.inputs import read_csv
 from hdsim.util.text import number_in
-
-Floats = NDArray[np.float64]
 
 #: Values of a file that count, as in Kube_Gang_Scheduling.
 _MOST_VALUES = 5000

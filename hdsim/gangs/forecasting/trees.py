@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from hdsim.gangs.forecasting.pooled import Standardized
 from hdsim.gangs.forecasting.series import Series
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import POSITIVE, integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Trees(Standardized):

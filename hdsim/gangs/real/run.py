@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.gangs.output import write_run
@@ -26,9 +25,9 @@ from hdsim.gangs.real.server import Server
 from hdsim.gangs.real.session import KazooSession
 from hdsim.gangs.simulation import Gang, GangRun, RunningGang
 from hdsim.gangs.stressors import Stressors
+from hdsim.util.arrays import Floats
 from hdsim.util.files import write_csv
 
-Floats = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
 JOURNAL = "journal.jsonl"
@@ -37,14 +36,11 @@ _TIMES = ("entered", "began", "ended")
 
 @dataclass(frozen=True, kw_only=True)
 class RealRun(GangRun):
-    """Supersteps that were executed; the durations are measured.
+    """Supersteps that were executed; the durations are measured."""
 
-    Attributes:
-        predicted: (N, J) durations by the profile, for the executed sizes and shares, in seconds.
-        starts, entries, faults: Entries of the journal: starts of controllers, supersteps, attempts not completed.
-    """
-
-    predicted: Floats
+    predicted: Floats  # (N, J) durations by the profile, for the executed sizes and shares, in seconds
+    #: starts, entries, faults: Entries of the journal: starts of controllers, supersteps, attempts not
+    #: completed.
     starts: Sequence[Mapping[str, Any]]
     entries: Sequence[Mapping[str, Any]]
     faults: Sequence[Mapping[str, Any]]

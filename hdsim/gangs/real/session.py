@@ -22,9 +22,6 @@ class KazooSession:
     Operations wait for a lost connection to return. They may then be repeated although they were carried out, so
     creation and deletion of a node take its existence and its absence for their success.
 
-    Attributes:
-        losses: Number of sessions that have ended, with their ephemeral nodes.
-
     Args:
         address: ``host:port``, several with commas in between.
         timeout: Seconds without contact after which ZooKeeper ends a session.
@@ -44,7 +41,7 @@ class KazooSession:
             raise ConfigError(f"expected the client library of ZooKeeper: {error}{install_hint('kazoo')}") from None
         # The session logs changes of the connection itself.
         logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-        self.losses = 0
+        self.losses = 0  # number of sessions that have ended, with their ephemeral nodes
         self._address, self._patience = address, patience
         self._event = threading.Event()
         self._client = KazooClient(

@@ -55,19 +55,12 @@ class PodRequests(NamedTuple):
 
 @dataclass(frozen=True)
 class Deployment:
-    """A group of equal pods.
+    """A group of equal pods."""
 
-    Attributes:
-        epoch: Epoch, from 0.
-        time: Arrival in seconds since the begin of the epoch.
-        replicas: Number of pods.
-        requests: Resources of each pod.
-    """
-
-    epoch: int
-    time: float
-    replicas: int
-    requests: PodRequests
+    epoch: int  # epoch, from 0
+    time: float  # arrival in seconds since the begin of the epoch
+    replicas: int  # number of pods
+    requests: PodRequests  # resources of each pod
 
 
 class Capacity(NamedTuple):

@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.model import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _MINUTE = 60
 _HOUR = 3600
