@@ -27,29 +27,17 @@ MEDIUM = 30.0
 
 @dataclass
 class GangState:
-    """Knowledge of a controller before a superstep.
+    """Knowledge of a controller before a superstep."""
 
-    Attributes:
-        planner: Plans shares from the predictions.
-        row: Row of the series that is executed in this superstep.
-        superstep: Number of the superstep, from 0.
-        supersteps: Number of supersteps of the gang.
-        shares: (J,) present CPU shares in millicores.
-        penalty: Cost of a change of the shares in seconds; the first shares are free.
-        executed: (row, J) workload sizes of the rows before this one.
-        certain: Whether the predictions are what is executed.
-        seed: Seed of whatever a controller draws.
-    """
-
-    planner: Planner
-    row: int
-    superstep: int
-    supersteps: int
-    shares: Ints
-    penalty: float
-    executed: Floats
-    certain: bool = False
-    seed: int = 1
+    planner: Planner  # plans shares from the predictions
+    row: int  # row of the series that is executed in this superstep
+    superstep: int  # number of the superstep, from 0
+    supersteps: int  # number of supersteps of the gang
+    shares: Ints  # (J,) present CPU shares in millicores
+    penalty: float  # cost of a change of the shares in seconds; the first shares are free
+    executed: Floats  # (row, J) workload sizes of the rows before this one
+    certain: bool = False  # whether the predictions are what is executed
+    seed: int = 1  # seed of whatever a controller draws
 
     @property
     def predicted(self) -> Floats:
@@ -87,11 +75,7 @@ class Static(Controller):
 
 
 class StaticWindow(Controller):
-    """Plans a window of fixed length whenever the previous one is over.
-
-    Args:
-        window: Supersteps of a window.
-    """
+    """Plans a window of a fixed number of supersteps whenever the previous one is over."""
 
     def __init__(self, window: int = 3) -> None:
         require("controller", {"window": integers_from(1)}, {"window": window})
@@ -145,12 +129,7 @@ class _Horizon(Controller):
 
 
 class DynamicWindow(_Horizon):
-    """Plans windows over a horizon, and plans again when the first of them is over.
-
-    Args:
-        horizon: Supersteps that are looked at.
-        length_punishment: Factor on the predicted duration of a window for each of its supersteps.
-    """
+    """Plans windows over a horizon, and plans again when the first of them is over."""
 
     def __init__(self, horizon: int = 10, length_punishment: float = 1.02) -> None:
         super().__init__(horizon, length_punishment)
@@ -174,10 +153,7 @@ class DynamicWindow(_Horizon):
 class DynamicMpc(_Horizon):
     """Plans windows over a receding horizon before each superstep (model predictive control).
 
-    Args:
-        horizon: Supersteps that are looked at.
-        length_punishment: Factor on the predicted duration of a window for each of its supersteps.
-        keep: Whether the present shares stay where that is cheaper than any change.
+    With `keep`, the present shares stay where that is cheaper than any change.
     """
 
     def __init__(self, horizon: int = 10, length_punishment: float = 1.02, keep: bool = True) -> None:

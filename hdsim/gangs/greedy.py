@@ -63,11 +63,8 @@ def allocate(table: Floats, first: Ints, width: Ints, increments: int, decay: fl
 def exppo(levels: Floats, increments: int, most: int) -> Ints:
     """Distributes increments of CPU shares by EXPPO: each goes to the slowest task that is below a limit.
 
-    Args:
-        levels: (J, L) durations of each task after 0, 1, ... increments; more than L - 1 increments have the duration
-            of L - 1.
-        increments: Number of increments.
-        most: Largest number of increments of a task, at least increments / J.
+    `levels` are the (J, L) durations of each task after 0, 1, ... increments; more than L - 1 increments have the
+    duration of L - 1. A task gets at most `most` increments, which is at least increments / J.
 
     Returns:
         (J,) increments of each task.

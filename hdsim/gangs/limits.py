@@ -220,9 +220,8 @@ class AffinityLimits(CpuLimits):
 def cpu_limits(method: str = "auto") -> CpuLimits:
     """Returns the limits of a method that works here, as a trial shows.
 
-    Args:
-        method: ``cgroup``: quotas of cgroups (v2, else v1); ``affinity``: whole cores; ``auto``: the first of them
-            that is permitted.
+    Methods are ``cgroup`` (quotas of cgroups, v2, else v1), ``affinity`` (whole cores) and ``auto`` (the first of them
+    that is permitted).
 
     Raises:
         ConfigError: The method is unknown or not permitted here.

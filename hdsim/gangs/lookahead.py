@@ -79,11 +79,7 @@ class Lookahead:
         return ArrayShape((self.actions * self.columns,))
 
     def check(self, predicted: int, where: str) -> None:
-        """Checks that the predictions reach as far as the actions and the columns.
-
-        Args:
-            predicted: Supersteps that are predicted.
-            where: Group of the configuration that the settings come from.
+        """Checks that the predictions reach as far as the actions and the columns; `where` is for the error.
 
         Raises:
             ConfigError: They do not.
@@ -96,23 +92,16 @@ class Lookahead:
                 )
 
     def scaled(self, durations: Floats) -> NDArray[np.float32]:
-        """Scales predicted durations in seconds to an observation.
-
-        Args:
-            durations: (..., W) durations of supersteps.
-        """
+        """Scales (..., W) predicted durations of supersteps in seconds to an observation."""
         assert self.durations is not None
         low, high = self.durations
         shown = ((durations - low) / (high - low)).astype(np.float32)
         return shown.clip(0.0, 1.0) if self.clip else shown
 
     def observe(self, planner: Planner, row: int, shares: Ints) -> tuple[NDArray[np.float32], Plans]:
-        """Returns the (A, W) observation before a superstep, and the plans of the actions from 1 on.
+        """Returns the (A, W) observation before the superstep of a row, and the plans of the actions from 1 on.
 
-        Args:
-            planner: Planner of the gang.
-            row: Row of the series that is executed in the superstep.
-            shares: (J,) present CPU shares in millicores.
+        `shares` are the (J,) present CPU shares in millicores.
         """
         plans = planner.plans(row, self.spans)
         led_to = np.vstack([shares, plans.shares])

@@ -52,14 +52,9 @@ class DurationTable:
         return np.ascontiguousarray(slopes)
 
     def at(self, rows: Ints, shares: Floats) -> tuple[Floats, Floats]:
-        """Returns durations and slopes.
+        """Returns (J, E) durations and (J, E) slopes in E supersteps.
 
-        Args:
-            rows: (J, E) rows of the table in E supersteps.
-            shares: (J, E) shares in millicores, at least the first of the table.
-
-        Returns:
-            (J, E) durations, (J, E) slopes.
+        `rows` are the (J, E) rows of the table, `shares` (J, E) millicores, at least the first of the table.
         """
         place = (np.minimum(shares, self.shares[-1]) - self.shares[0]) / SPACING
         level = np.minimum(place.astype(np.int64), len(self.shares) - 2)
@@ -96,12 +91,10 @@ class Windows:
         return np.add.reduceat(self.weight * durations.max(axis=0), self.begin)
 
     def minimize(self, shares: Floats, rounds: int, smoothing: tuple[float, float]) -> tuple[Floats, Floats]:
-        """Improves the shares of all windows.
+        """Improves (B, J) shares of all windows, which are scaled to the total first.
 
-        Args:
-            shares: (B, J) shares to begin with, which are scaled to the total.
-            rounds: Number of steps.
-            smoothing: First and last tau, relative to the duration of a superstep.
+        `rounds` is the number of steps, `smoothing` the first and the last tau, relative to the duration of a
+        superstep.
 
         Returns:
             (B,) durations of the windows, (B, J) shares, the best of all rounds.
@@ -137,10 +130,8 @@ class Windows:
 def equalize(table: DurationTable, rows: Ints, total: float) -> tuple[Floats, Floats]:
     """Minimizes the duration of each of n supersteps on its own, with shares in whole millicores.
 
-    Args:
-        table: The durations.
-        rows: (J, n) rows of the table in the supersteps.
-        total: Shares of all tasks together, at least the first share of the table for each task.
+    `rows` are the (J, n) rows of the table in the supersteps. The total of the shares is at least the first share of
+    the table for each task.
 
     Returns:
         (n,) durations, (n, J) shares.
@@ -160,13 +151,9 @@ def equalize(table: DurationTable, rows: Ints, total: float) -> tuple[Floats, Fl
 
 
 def needed(shares: Floats, durations: Floats, lows: Floats, limit: Floats) -> Floats:
-    """Returns the (J, n) smallest shares with which the tasks need no longer than limits, infinite without any.
+    """Returns the (J, n) smallest of (L,) shares with which tasks need no longer than (n,) limits, else infinity.
 
-    Args:
-        shares: (L,) shares of the table.
-        durations: (J, n, L) durations with each share.
-        lows: (J, n, L) smallest durations with any share up to each one.
-        limit: (n,) limits.
+    `durations` are (J, n, L), for each share, `lows` (J, n, L), the smallest ones with any share up to each one.
     """
     level = (lows > limit[:, None]).sum(axis=2)
     before, last = np.maximum(level - 1, 0), np.minimum(level, len(shares) - 1)

@@ -21,13 +21,7 @@ _FINE = (40, (0.02, 5e-4))
 
 
 class PlannedSegments:
-    """Plans for all segments of up to WIDEST supersteps.
-
-    Args:
-        profile: Durations of the tasks.
-        budget: The CPU shares.
-        sizes: (N, J) workload sizes.
-    """
+    """Plans for all segments of up to WIDEST supersteps with (N, J) workload sizes."""
 
     def __init__(self, profile: DurationProfile, budget: Budget, sizes: Floats) -> None:
         self.profile, self.budget, self.sizes = profile, budget, sizes
@@ -55,13 +49,10 @@ class PlannedSegments:
     def improve(
         self, width: int, first: Ints, shares: Floats, settings: tuple[int, tuple[float, float]] = _FINE
     ) -> None:
-        """Plans segments again and keeps what is better.
+        """Plans segments of a width again and keeps what is better.
 
-        Args:
-            width: Supersteps of each segment.
-            first: (n,) first superstep of each, the same one several times if need be.
-            shares: (n, J) shares to begin with.
-            settings: Steps and smoothing of :meth:`Windows.minimize`.
+        The segments begin with the (n,) supersteps `first`, the same one several times if need be, and with (n, J)
+        shares; `settings` are steps and smoothing of :meth:`Windows.minimize`.
         """
         costs, found = self.windows(width, first).minimize(shares, *settings)
         for place in np.argsort(-costs, kind="stable").tolist():  # the best of a segment comes last
@@ -73,9 +64,7 @@ class PlannedSegments:
 def shortest(costs: Sequence[Floats], penalty: float) -> tuple[Floats, Ints]:
     """Divides supersteps into segments by dynamic programming.
 
-    Args:
-        costs: Costs of the segments of each width, from 1 on, by first superstep.
-        penalty: Cost of a change of the shares.
+    `costs` are those of the segments of each width, from 1 on, by first superstep; `penalty` is that of a change.
 
     Returns:
         (N + 1,) smallest cost from each superstep to the end, (N,) width of the segment that begins there.

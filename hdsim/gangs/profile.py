@@ -57,15 +57,10 @@ class DurationProfile:
         return np.stack(columns, axis=1)
 
     def table(self, sizes: Floats, levels: Floats, derivative: int = 0) -> Floats:
-        """Returns the durations of all tasks in supersteps for each of some CPU shares.
+        """Returns the (J, n, L) durations in seconds of all tasks in n supersteps for each of (L,) shares, ascending.
 
-        Args:
-            sizes: (n, J) workload sizes.
-            levels: (L,) CPU shares in millicores, ascending.
-            derivative: Order of a derivative by the shares, in place of the durations.
-
-        Returns:
-            (J, n, L) durations in seconds.
+        `sizes` are (n, J) workload sizes, `derivative` the order of a derivative by the shares in place of the
+        durations.
         """
         table = np.empty((len(self.tasks), len(sizes), len(levels)))
         for j, surface in enumerate(self.surfaces):

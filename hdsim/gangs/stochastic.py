@@ -25,11 +25,8 @@ class Correction:
     """Correction of predictions by the errors of earlier ones: bias, scale and spread for each task and lead.
 
     The corrected size is an affine function of the predicted one, by ridge regression towards no correction. Until
-    errors are known, the standard deviation of the error is that of a random walk.
-
-    Args:
-        leads: Number of supersteps that are predicted, this one included.
-        tasks: Number of tasks.
+    errors are known, the standard deviation of the error is that of a random walk. `leads` is the number of supersteps
+    that are predicted, this one included.
     """
 
     #: Weight of no correction, in observations; scale and middle of the sizes in the regression.
@@ -146,13 +143,7 @@ class StochasticMpc(DynamicMpc):
         return windows.costs(np.tile(state.shares.astype(float), (supersteps, 1)))
 
     def _windows(self, sizes: Floats, widths: Ints, total: float) -> Windows:
-        """Windows of equally probable scenarios.
-
-        Args:
-            sizes: (n, M, J) workload sizes of n supersteps in each scenario.
-            widths: Number of sizes of each window.
-            total: Shares of all tasks together.
-        """
+        """Windows of equally probable scenarios with (n, M, J) workload sizes of n supersteps in each scenario."""
         low, high = self._limits
         rows = np.rint((np.clip(sizes.reshape(-1, sizes.shape[2]), low, high) - low) * ((_SIZES - 1) / (high - low)))
         weight = np.full(len(rows), 1.0 / self.scenarios)

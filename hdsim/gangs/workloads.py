@@ -85,28 +85,20 @@ def read_workloads(
 
 
 def check_rows(needed: int, rows: int, *, where: str = "supersteps", parts: str = "start + supersteps") -> None:
-    """Checks that series are long enough.
-
-    Args:
-        needed: Row after the last one of the gangs.
-        rows: Rows of the series.
-        where: Configuration key, for the message.
-        parts: The sum that `needed` is, for the message.
+    """Checks that series have the row before `needed`; the key and the words for `needed` are for the message.
 
     Raises:
-        ConfigError: They are not.
+        ConfigError: They have not.
     """
     if needed > rows:
         raise ConfigError(f"expected {parts} of at most {rows}, the rows of the series, got {needed}", where=where)
 
 
 def scaled(values: Floats, reference: Floats | None = None) -> Floats:
-    """Scales each column of a table to the range of workload sizes, as scikit-learn's MinMaxScaler does it.
+    """Scales each column of a (R, ...) table to the range of workload sizes, as scikit-learn's MinMaxScaler does it.
 
-    Args:
-        values: (R, ...) table.
-        reference: Table whose columns have the range instead, of the same or a broadcast shape. A column that is
-            constant there becomes the smallest size.
+    The columns of a reference of the same or a broadcast shape may have the range instead. A column that is constant
+    there becomes the smallest size.
     """
     reference = values if reference is None else reference
     low, high = reference.min(axis=0), reference.max(axis=0)
@@ -159,16 +151,10 @@ def _read_table(path: Path) -> Floats:
 
 
 def series(seed: int, number: int, length: int = 2 * _WEEK + ROWS + COLUMNS - 1) -> Floats:
-    """Generates a series.
+    """Generates a series; different numbers give independent series.
 
-    Args:
-        seed: Seed.
-        number: Number of the series; different numbers give independent series.
-        length: Number of values.
-
-    Returns:
-        (length,) values: a daily cycle, smaller at weekends, and autoregressive noise of the order 1. Series of an odd
-        number have a weak cycle and much noise.
+    It has a daily cycle, smaller at weekends, and autoregressive noise of the order 1. Series of an odd number have a
+    weak cycle and much noise.
     """
     rng = np.random.default_rng((seed, number))
     cycle, noise = (1.0, 0.25) if number % 2 == 0 else (0.4, 0.5)
@@ -212,15 +198,9 @@ def load_gang(
 ) -> tuple[Planner, Workloads]:
     """Reads or generates the parts of a gang.
 
-    Args:
-        profile: File with measured durations, or the name of a bundled one.
-        tasks: The series of the workloads of each task; None: all tasks of the profile, each with a series of its own.
-        actual: See :func:`hdsim.gangs.workloads.read_workloads`, also for the next two.
-        forecasts: See there.
-        scaling: See there.
-        planner: ``greedy`` or ``exact``.
-        shares: Settings of :class:`hdsim.gangs.planner.Budget`.
-        seed: Seed of generated series.
+    The profile is a file or the name of a bundled one. Without `tasks`, all tasks of the profile have a series of their
+    own. `actual`, `forecasts` and `scaling` are those of :func:`read_workloads`, `shares` are settings of
+    :class:`hdsim.gangs.planner.Budget`, and the planner is ``greedy`` or ``exact``.
 
     Raises:
         ConfigError: A file or a setting cannot be used.

@@ -54,14 +54,10 @@ class _Expired(Exception):
 
 
 class Cache(Generic[V]):
-    """Objects of one kind in all namespaces.
+    """Objects of one kind in all namespaces, at a path such as ``/api/v1/pods``; `parse` returns the view of an object.
 
-    Args:
-        connection: The connection.
-        path: Path of the list, such as ``/api/v1/pods``.
-        parse: Returns the view of an object.
-        deliver: Takes the changes that have come together, in order and in the thread of the connection, those of the
-            first list included; or the error that has ended the watch.
+    `deliver` takes the changes that have come together, in order and in the thread of the connection, those of the
+    first list included; or the error that has ended the watch.
     """
 
     def __init__(

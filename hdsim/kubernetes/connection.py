@@ -195,17 +195,8 @@ class Connection:
         """Sends a request; one that the API server is too busy for (429) is sent again when it says so.
 
         An API server that has just started may refuse what it will permit soon, so that a call that it has permitted
-        before is sent again for some seconds.
-
-        Args:
-            method: HTTP method.
-            path: Path and query.
-            body: Object, or its JSON as bytes.
-            content_type: Type of the body.
-            timeout: Seconds, by default those of the connection.
-
-        Returns:
-            HTTP status and body of the answer.
+        before is sent again for some seconds. The body is an object, or its JSON as bytes; the time-out in seconds is
+        by default that of the connection. HTTP status and body of the answer are returned.
 
         Raises:
             NoAnswer: There is no answer within the time-out.

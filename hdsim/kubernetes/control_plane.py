@@ -81,17 +81,13 @@ def control_planes(workdir: Path) -> list[ControlPlane]:
 
 
 class ControlPlane:
-    """A control plane that kwokctl keeps in a folder of its own.
+    """A control plane that kwokctl keeps in a folder of its own below a work folder.
 
     The file ``hdsim.yaml`` in that folder is kwokctl's configuration and marks a control plane of hdsim; the file
     ``hdsim.started`` lists the kubeconfig files that name it and marks one that has been ready.
 
-    Args:
-        name: A DNS label: lower-case letters, digits and dashes.
-        workdir: Work folder of kwokctl.
-
     Raises:
-        ConfigError: The name is not a DNS label, or the path of the folder has blanks.
+        ConfigError: The name is not a DNS label (lower-case letters, digits and dashes), or the path has blanks.
     """
 
     def __init__(self, name: str, workdir: Path) -> None:
@@ -140,17 +136,9 @@ class ControlPlane:
     ) -> bool:
         """Starts the control plane, unless it runs, and adds it to a kubeconfig file as the current context.
 
-        Remains of an interrupted start are removed before; a stopped control plane keeps
-        its objects.
-
-        Args:
-            kubeconfig: The file.
-            default_scheduler: Starts kube-scheduler as well, without limits of its request rate.
-            download: Lets kwokctl download the programs.
-            timeout: Seconds until it must be ready.
-
-        Returns:
-            False if it was running.
+        Remains of an interrupted start are removed before; a stopped control plane keeps its objects. With
+        `default_scheduler` kube-scheduler starts as well, without limits of its request rate; with `download` kwokctl
+        downloads the programs. It must be ready within the time-out in seconds. The result is False if it was running.
 
         Raises:
             ConfigError: Programs are missing, or the name is another one's.

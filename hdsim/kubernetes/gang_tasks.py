@@ -48,15 +48,9 @@ class _JobView:
 class KubernetesJobs(Launcher):
     """Each task is a Job with one pod whose CPU request and limit are its shares.
 
-    A Job's pod cannot be resized everywhere, so new shares end the Job and create another one.
-
-    Args:
-        image: Image of the containers, with Python, hdsim with its extra ``bsp``, and stress-ng.
-        python: Program in the image.
-        kubeconfig: Kubeconfig file; None: that of ``KUBECONFIG``, ``~/.kube/config`` or the pod that hdsim runs in.
-        context: Context of the kubeconfig; None: its current one.
-        namespace: Namespace of the Jobs.
-        timeout: Seconds for an answer of the API server, and for the end of Jobs.
+    A Job's pod cannot be resized everywhere, so new shares end the Job and create another one. The image has hdsim with
+    its extra ``bsp``, stress-ng and the program `python`; kubeconfig and context are those of
+    :class:`hdsim.kubernetes.connection.Connection`. `timeout` is in seconds, for an answer and for the end of Jobs.
     """
 
     in_place = False

@@ -118,13 +118,10 @@ class Recording:
         return cls(path, nodes, bindings)
 
     def jobs(self, platform: Platform, where: str) -> tuple[Workload, list[int]]:
-        """Returns the bound pods as jobs, and the node of each job.
+        """Returns the bound pods as jobs, and the node of each job, on a platform of the recorded nodes.
 
-        A pod that the recorded scheduler did not bind may be on its node only.
-
-        Args:
-            platform: A platform of these nodes; others of the recording must have no binding of the scheduler.
-            where: Configuration key of the recording, for error messages.
+        A pod that the recorded scheduler did not bind may be on its node only. Nodes that the platform lacks must have
+        no binding of the scheduler; `where` is the configuration key of the recording.
 
         Raises:
             ConfigError: The platform has other nodes.

@@ -54,9 +54,7 @@ class Transfer:
 class StreamPlan:
     """Streams that start together, and their progress on otherwise idle links.
 
-    Args:
-        streams: The streams.
-        private: Returns the same, otherwise idle links, on which the trajectory of several streams is computed.
+    `private` returns the same, otherwise idle links, on which the trajectory of several streams is computed.
     """
 
     def __init__(self, streams: Streams, private: Callable[[], MaxMin]) -> None:
@@ -135,14 +133,9 @@ class Fluid:
     """Transfers between the nodes of a platform (interface: :class:`hdsim.network.Network`).
 
     A message waits for the sum of the latencies on its path without using bandwidth, then flows. A change updates only
-    transfers that are connected by saturated links.
-
-    Dates are in seconds and ascending from call to call; volumes are in bytes.
-
-    Args:
-        platform: The platform.
-        sharing: Sharing of links, one of :data:`SHARING`. ``"latency"`` is SimGrid's rule for flows, ``"rounds"`` its
-            default rule for parallel tasks, which Batsim uses.
+    transfers that are connected by saturated links. Dates are in seconds and ascending from call to call; volumes are
+    in bytes. The sharing of links is one of :data:`SHARING`: ``"latency"`` is SimGrid's rule for flows, ``"rounds"``
+    its default rule for parallel tasks, which Batsim uses.
 
     Raises:
         ConfigError: `sharing` is unknown.
@@ -203,10 +196,8 @@ class Fluid:
     def phase(self, messages: Iterable[Message | Messages]) -> FluidPhase:
         """Prepares messages, which can be started repeatedly and concurrently.
 
-        Equal messages are merged, so that costs depend on pairs of nodes rather than on tasks.
-
-        Args:
-            messages: (source node, target node, bytes), or (source node, target node, bytes of each, number).
+        Equal messages are merged, so that costs depend on pairs of nodes rather than on tasks. A message is (source
+        node, target node, bytes), or (source node, target node, bytes of each, number).
 
         Raises:
             ValueError: A node, a volume or a number is not allowed.
@@ -225,20 +216,11 @@ class Fluid:
         return FluidPhase(partial(self._exchange, counts), partial(self._task, counts))
 
     def start(self, key: Hashable, source: int, target: int, volume: float, now: float) -> None:
-        """Starts a message of `volume` bytes from a node to a node.
-
-        Raises:
-            ValueError: The key is in use, or a node or the volume is not allowed.
-        """
+        """Starts a message of `volume` bytes from a node to a node; errors are those of :meth:`start_phase`."""
         self.start_phase(key, ((source, target, volume),), now)
 
     def start_phase(self, key: Hashable, messages: FluidPhase | Iterable[Message | Messages], now: float) -> None:
-        """Starts messages as one transfer, which ends with the last message.
-
-        Args:
-            key: Name of the transfer.
-            messages: A phase of this network, or the arguments of :meth:`phase`.
-            now: Date, seconds.
+        """Starts messages, a phase or arguments of :meth:`phase`, as one transfer; it ends with the last one.
 
         Raises:
             ValueError: The key is in use, or a message is not allowed.
@@ -250,13 +232,9 @@ class Fluid:
     def start_parallel(
         self, key: Hashable, seconds: float, messages: FluidPhase | Iterable[Message | Messages], now: float
     ) -> None:
-        """Starts a parallel task, whose computation and messages progress at one common rate.
+        """Starts a parallel task, whose computation of some seconds and messages progress at one common rate.
 
-        Args:
-            key: Name of the transfer.
-            seconds: Duration of the computation.
-            messages: As for :meth:`start_phase`; messages of 0 bytes are ignored.
-            now: Date, seconds.
+        Messages of 0 bytes are ignored.
 
         Raises:
             ValueError: The key is in use, or a message or `seconds` is not allowed.

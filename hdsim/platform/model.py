@@ -270,11 +270,7 @@ class Platform:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], where: str = "<dict>") -> Platform:
-        """Builds a platform from a parsed JSON document with inline types.
-
-        Args:
-            document: The document.
-            where: Origin of the document, for error messages and `source`.
+        """Builds a platform from a parsed JSON document with inline types; `where` is its origin.
 
         Raises:
             PlatformError: The document has faults; all of them are listed.
@@ -286,13 +282,7 @@ class Platform:
 
     @classmethod
     def from_spec(cls, spec: PlatformSpec, source: str, sha256: str | None = None) -> Platform:
-        """Builds the arrays of a checked document.
-
-        Args:
-            spec: The checked document.
-            source: See the attributes.
-            sha256: See the attributes.
-        """
+        """Builds the arrays of a checked document; `source` and `sha256` are attributes."""
         processor_names, node_names, node_types = list(spec.processor_types), list(spec.node_types), spec.node_types
         used = list(spec.processor_types.values())
         index = {key: i for i, key in enumerate(processor_names)}

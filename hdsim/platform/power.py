@@ -82,16 +82,9 @@ def usage(platform: Platform, held: IntervalSets) -> Usage:
 def busy_seconds(
     platform: Platform, held: IntervalSets, begin: NDArray[np.float64], end: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns, for every processor, busy core-seconds and the seconds in which any of its cores was busy.
+    """Returns (P,) busy core-seconds of every processor, and (P,) seconds in which any of its cores was busy.
 
-    Args:
-        platform: The platform.
-        held: Core ids of each segment.
-        begin: (A,) s, ascending.
-        end: (A,) s.
-
-    Returns:
-        Two (P,) arrays in seconds.
+    Segment i holds cores from `begin` to `end`, (A,) s; begins are ascending.
     """
     busy = np.zeros((2, platform.n_processors))
     intervals.add_busy_seconds(*_arrays(platform, held), begin, end, busy)
@@ -99,15 +92,9 @@ def busy_seconds(
 
 
 def power_after(platform: Platform, held: IntervalSets, events: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Computes the power of the platform after each begin and end of allocation segments.
+    """Computes the (2 A,) power of the platform in W after each begin and end of allocation segments.
 
-    Args:
-        platform: The platform.
-        held: Core ids of each segment.
-        events: (2 A,) in order of time, i for the begin of segment i and A + i for its end.
-
-    Returns:
-        (2 A,) W.
+    `events` are (2 A,) in order of time, i for the begin of segment i and A + i for its end.
     """
     watts, kind = np.unique(platform.power, return_inverse=True)
     shares = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
@@ -130,12 +117,8 @@ def total_energy(
 ) -> float:
     """Energy in J of the whole platform over `duration` seconds, by the P-state rule of :data:`PSTATES`.
 
-    Args:
-        platform: The platform.
-        core_seconds: (P,) busy core-seconds of each processor.
-        active_seconds: (P,) seconds in which at least one core of the processor was busy.
-        duration: Length of the run in seconds.
-        down_seconds: (P,) downtime of the node of each processor in seconds, without power.
+    `core_seconds` are the (P,) busy core-seconds of each processor, `active_seconds` the (P,) seconds in which at least
+    one of its cores was busy, `down_seconds` the (P,) downtime of its node, without power.
     """
     cores = platform.cores_per_processor
     computing = PSTATES[COMPUTING].power * core_seconds

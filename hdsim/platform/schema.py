@@ -258,12 +258,7 @@ class PlatformSpec:
 def check_document(
     document: Any, source: str, find_types: Callable[[Mapping[str, Any], Checker], Types]
 ) -> tuple[PlatformSpec | None, list[PlatformError]]:
-    """Checks a platform document.
-
-    Args:
-        document: The parsed JSON.
-        source: Origin of the document for error messages.
-        find_types: Returns the types of the document.
+    """Checks a parsed platform document, whose types `find_types` returns; `source` is its origin for error messages.
 
     Returns:
         The platform, None if there are faults, and the faults.

@@ -16,11 +16,7 @@ _SHOWN = 60
 
 
 def shown(value: Any) -> str:
-    """Returns a value of an input file for an error message, at most 60 characters.
-
-    Args:
-        value: A parsed value, which is shown as JSON, None as "nothing"; or bytes, which are shown as they are.
-    """
+    """Returns a parsed value of an input file, or its bytes, for an error message; at most 60 characters."""
     if value is None:
         return "nothing"
     try:

@@ -378,11 +378,8 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     """Returns a workload as a Batsim JSON object.
 
     Jobs keep the profiles of their file if these agree with the columns. All other jobs share one profile per distinct
-    demand, ``parallel_homogeneous`` if the reference speed is known, otherwise ``delay``.
-
-    Args:
-        workload: The jobs.
-        platform: Source of ``nb_res`` and of the reference speed, by default the workload.
+    demand, ``parallel_homogeneous`` if the reference speed is known, otherwise ``delay``. That speed and ``nb_res`` are
+    those of the platform, by default those of the workload.
 
     Raises:
         WorkloadError: Job ids are not unique.

@@ -221,10 +221,7 @@ class Workload:
         return self.select(jobs)
 
     def select(self, jobs: slice | ArrayLike) -> Workload:
-        """Returns some jobs in order of submission, the first one submitted at 0.
-
-        Args:
-            jobs: Slice, (J,) mask or indices.
+        """Returns some jobs (slice, mask or indices) in order of submission, the first one submitted at 0.
 
         Raises:
             WorkloadError: No job is selected, or an index is out of range.
@@ -249,10 +246,7 @@ class Workload:
         return dataclasses.replace(self, **{key: getattr(self, key)[first:] for key in COLUMNS})
 
     def scaled_arrivals(self, factor: float) -> Workload:
-        """Returns the workload with scaled inter-arrival times and the same `original_submission_time`.
-
-        Args:
-            factor: Factor of the inter-arrival times, at least 0.
+        """Returns the workload with inter-arrival times scaled by a factor and the same `original_submission_time`.
 
         Raises:
             WorkloadError: The factor is negative or not finite.
@@ -264,10 +258,7 @@ class Workload:
         return self.replaced(submission_time=times)
 
     def replaced(self, **columns: ArrayLike) -> Workload:
-        """Returns the workload with some columns replaced.
-
-        Args:
-            **columns: (J,) values, or one value for all jobs; submission times must be ascending.
+        """Returns the workload with some columns replaced, by (J,) values or one for all jobs; submission times ascend.
 
         Raises:
             WorkloadError: A column has the wrong length or a value is not allowed.
@@ -276,13 +267,9 @@ class Workload:
         return dataclasses.replace(self, **_frozen(made))
 
     def own_column(self, name: str) -> NDArray[Any]:
-        """Returns a field of `extra` as a column.
+        """Returns a field of `extra` as a (J,) column.
 
-        Args:
-            name: The field.
-
-        Returns:
-            (J,) numbers as float64, NaN where a job has none; of other values objects, None where a job has none.
+        Numbers are float64, NaN where a job has none; other values are objects, None where a job has none.
 
         Raises:
             WorkloadError: No job has the field.

@@ -65,13 +65,9 @@ class Pattern:
         return h
 
     def between(self, nodes: ArrayLike) -> Messages:
-        """Returns the messages between nodes for a mapping of tasks to nodes, equal messages counted together.
+        """Returns the messages between nodes for the (p,) node of each task, equal messages counted together.
 
-        Args:
-            nodes: (p,) node of each task, 0 or above.
-
-        Returns:
-            (source node, target node, bytes of each message, number of messages), by source, target and size.
+        They are (source node, target node, bytes of each message, number of messages), by source, target and size.
         """
         at = np.asarray(nodes, np.int64)
         sources, targets, volumes = at[self.sources], at[self.targets], self.volumes

@@ -35,12 +35,8 @@ def as_pods(raw: RawJobs, platform: Platform | None, cores_per_pod: int | None =
 
     A job of n cores becomes n / d pods of d cores, where d is the largest divisor of n up to a limit. The limit is
     `cores_per_pod`, by default the CPU of the smallest node and what its memory has room for. The requests of a pod are
-    those of d cores; a job with GPUs has a number of pods that divides the number of its GPUs.
-
-    Args:
-        raw: Jobs of a trace; those that are pods already are left alone.
-        platform: The platform of the replay.
-        cores_per_pod: Most cores of a pod, None for as many as the smallest node holds.
+    those of d cores; a job with GPUs has a number of pods that divides the number of its GPUs. Jobs that are pods
+    already are left alone.
     """
     columns = dict(raw.columns)
     size = columns["requested_cores"]
@@ -85,14 +81,11 @@ class Pods(NamedTuple):
 
 
 def read_pods(spec: Any, where: str, errors: list[WorkloadError]) -> Pods:
-    """Reads the field of a job.
+    """Reads the field of a job; faults at `where` are appended to the errors.
 
-    Args:
-        spec: Object with ``cpu`` (cores, or a text such as "500m") and ``ephemeral-storage`` (MB, or a text such as
-            "10GiB") of each requested core, ``priority``, and ``nodeSelector``, ``affinity`` and ``tolerations`` as in
-            a Pod spec.
-        where: Place of the field.
-        errors: Faults are appended here.
+    It is an object with ``cpu`` (cores, or a text such as "500m") and ``ephemeral-storage`` (MB, or a text such as
+    "10GiB") of each requested core, ``priority``, and ``nodeSelector``, ``affinity`` and ``tolerations`` as in a Pod
+    spec.
     """
 
     def amount(key: str, default: float, parse: Any) -> float:

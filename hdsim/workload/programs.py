@@ -127,13 +127,9 @@ def steps_of(name: str, profiles: Mapping[str, Any]) -> int:
 
 
 def progress_of(name: str, profiles: Mapping[str, Any], done: int, share: float) -> dict[str, Any]:
-    """Returns the progress of a job in the format of Batsim's event JOB_KILLED.
+    """Returns the progress of a job with a profile in the format of Batsim's event JOB_KILLED.
 
-    Args:
-        name: The job's profile.
-        profiles: Batsim profiles by name.
-        done: Number of completed steps.
-        share: Completed share of the current step, 0..1.
+    `done` steps are completed, and a share (0..1) of the current one.
     """
     profile = profiles[name]
     if profile["type"] not in ("composed", "sequence"):
@@ -152,12 +148,10 @@ def progress_of(name: str, profiles: Mapping[str, Any], done: int, share: float)
 
 
 class Compiler:
-    """Compiles profiles to programs; equal arguments give the same object.
+    """Compiles Batsim profiles to programs; equal arguments give the same object.
 
-    Args:
-        profiles: Batsim profiles by name.
-        reference_gflops: Reference speed in GFLOP/s, which converts operations to seconds; None if unknown.
-        where: Origin of the profiles for error messages.
+    The reference speed in GFLOP/s converts operations to seconds, None if unknown; `where` is the origin of the
+    profiles.
     """
 
     def __init__(self, profiles: Mapping[str, Any], reference_gflops: float | None, where: str) -> None:

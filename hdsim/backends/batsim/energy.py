@@ -24,12 +24,8 @@ class Meter:
 
     A host takes the power of its P-state: that of an idle host, or with a load the one between the least and the full
     load. Hosts of hdsim's own platforms follow the rule of :data:`hdsim.platform.power.PSTATES` until a scheduler sets
-    them.
-
-    Args:
-        hosts: The hosts.
-        as_batsim: Reproduce an artefact of SimGrid: a host counts as one in P-state 0 until its first update, which is
-            its first change of P-state, its first execution or the first reading of all hosts after time 0.
+    them. `as_batsim` reproduces an artefact of SimGrid: a host counts as one in P-state 0 until its first update, which
+    is its first change of P-state, its first execution or the first reading of all hosts after time 0.
 
     Raises:
         PlatformError: A host has no power.
@@ -78,13 +74,9 @@ class Meter:
         self._enter_states(chosen)
 
     def set_load(self, hosts: Sequence[int], loads: Floats | float, now: float, *, busy: bool) -> None:
-        """Sets the load of hosts.
+        """Sets the loads of (n,) hosts: shares of their speed that a job uses, 0 for one that only lasts.
 
-        Args:
-            hosts: (n,) host ids.
-            loads: (n,) share of their speed that a job uses; 0 for a job that only lasts.
-            now: Time in seconds.
-            busy: A job is on them.
+        `busy` says whether a job is on them.
         """
         self._advance(now)
         chosen = np.array(hosts)

@@ -30,11 +30,9 @@ _STATED = ("workload_name", "job_id", "final_state", "starting_time", "finish_ti
 class Files:
     """Input and output files of Batsim in the folder ``batsim`` of a run directory.
 
-    Args:
-        directory: The run directory.
-        energy: Describe P-states and read the energy consumed.
-        kill_at_walltime: Give jobs their walltimes.
-        latencies: Give links their latencies, which Batsim's reports of events cross as well as messages of jobs.
+    With `energy` they describe P-states and tell the energy consumed, with `kill_at_walltime` jobs have their
+    walltimes, and with `latencies` links have theirs, which Batsim's reports of events cross as well as messages of
+    jobs.
     """
 
     def __init__(self, directory: Path, *, energy: bool, kill_at_walltime: bool, latencies: bool = False) -> None:

@@ -225,11 +225,7 @@ def _platform(gflops: NDArray[np.float64], watts: NDArray[np.float64], where: st
 
 
 class HostCores:
-    """Idle hosts; a placement is the ascending list of the hosts that the scheduler has named.
-
-    Args:
-        speed: (H,) speed of each host relative to the reference.
-    """
+    """Idle hosts of (H,) relative speeds; a placement is the ascending list of the hosts that a scheduler has named."""
 
     def __init__(self, speed: NDArray[np.float64]) -> None:
         self._speed: list[float] = speed.tolist()

@@ -54,12 +54,9 @@ class JobFile:
 
 
 def read_jobs(path: str | Path, platform: Platform, name: str | None = None) -> JobFile:
-    """Reads a workload.
+    """Reads Batsim's JSON, or any trace that hdsim reads; `name` is the path that the scheduler is sent.
 
-    Args:
-        path: Batsim's JSON, or any trace that hdsim reads.
-        platform: Its reference speed turns operations into seconds.
-        name: Path that the scheduler is sent, by default `path`.
+    The reference speed of the platform turns operations into seconds.
 
     Raises:
         WorkloadError: It cannot be read or has faults.

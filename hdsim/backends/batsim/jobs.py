@@ -24,11 +24,9 @@ _EQUAL_TASKS = ("delay", "parallel_homogeneous", "parallel_homogeneous_total")
 
 
 class ServedJobs:
-    """The jobs by row, first those of the workloads in order of submission.
+    """The jobs by row, first those of the workloads (w0, w1 ... in the order of the files) in order of submission.
 
-    Args:
-        files: The workloads, named w0, w1 ... in this order.
-        forward_profiles: A submission has the job's profile.
+    With `forward_profiles` a submission has the job's profile.
 
     Raises:
         WorkloadError: There is no workload, or no job in one.

@@ -65,12 +65,9 @@ class _Machines(NamedTuple):
 
 
 class OutputWriter:
-    """Collects the rows of Batsim's files in memory until `write`.
+    """Collects the rows of Batsim's files in memory until `write`, with energy and P-states if told so.
 
-    Args:
-        hosts: Number of hosts.
-        describe: Returns the columns of a job that the workload determines.
-        energy: Write energy and P-states.
+    `describe` returns the columns of a job that the workload determines.
     """
 
     def __init__(self, hosts: int, describe: Callable[[int], JobRow], *, energy: bool) -> None:
@@ -158,12 +155,9 @@ class OutputWriter:
         return _Machines(told, sum(last_change.values()), away_seconds)
 
     def write(self, prefix: str, *, scheduling_seconds: float, wall_seconds: float) -> list[Path]:
-        """Writes ``PREFIX_jobs.csv`` and the others; returns their paths.
+        """Writes ``PREFIX_jobs.csv`` and the others; returns their paths. Folders in the prefix are made.
 
-        Args:
-            prefix: May have folders in it, which are made.
-            scheduling_seconds: Real time spent on waiting for the scheduler, in seconds.
-            wall_seconds: Real time of the whole simulation, in seconds.
+        The seconds of real time are those spent on waiting for the scheduler, and those of the whole simulation.
 
         Raises:
             ConfigError: They cannot be written.

@@ -162,13 +162,9 @@ _ENCODERS = _Encoders(
 
 
 def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float = -math.inf) -> Message:
-    """Reads and checks a message.
+    """Reads and checks a message, JSON in UTF-8, with events of :data:`FROM_BATSIM` or :data:`FROM_SCHEDULER`.
 
-    Args:
-        text: JSON, in UTF-8 if bytes.
-        kinds: :data:`FROM_BATSIM` or :data:`FROM_SCHEDULER`: the events that may come.
-        sender: Name of the sender in errors.
-        clock: Time of the last message, in seconds.
+    `sender` is its name in errors, `clock` the time of the last message in seconds.
 
     Raises:
         BackendError: It is not JSON, lacks a key, has an unknown event, or time goes back in it.

@@ -55,13 +55,8 @@ _ENDS = {
 class BatsimServer:
     """A simulation that a scheduler drives by messages.
 
-    Args:
-        hosts: The hosts.
-        files: The workloads, named w0, w1 ... in this order.
-        options: Settings.
-        contention: Contention model, or None.
-        network: Network model, or None for messages that take no time of their own.
-        events: External events in order of time, or None.
+    The files are the workloads w0, w1 ... in this order, events are external ones in order of time. Without a network
+    messages take no time of their own.
 
     Raises:
         HdsimError: A workload has no job, or an option does not suit the platform or the events.

@@ -242,11 +242,7 @@ def serve(
 
 
 class SchedulerSocket:
-    """The ZeroMQ socket to a scheduler, to be used in a ``with`` statement.
-
-    Args:
-        endpoint: Endpoint of the REP socket of the scheduler.
-        timeout: Real time that each reply may take, in seconds.
+    """The ZeroMQ socket to the REP socket of a scheduler, whose replies may take `timeout` seconds of real time each.
 
     Raises:
         ConfigError: The endpoint cannot be used.

@@ -49,10 +49,8 @@ _CLOCKS: dict[str, type[Wall | Virtual]] = {"wall": Wall, "virtual": Virtual}
 class Kwok(Backend):
     """A Kubernetes API server, such as that of a Kwok cluster, whose pods hdsim schedules.
 
-    Without jobs (``workload=cluster``), the pods of the API server become jobs; otherwise jobs become pods.
-
-    Args:
-        **settings: See :class:`hdsim.backends.kwok.settings.KwokSettings`.
+    Without jobs (``workload=cluster``), the pods of the API server become jobs; otherwise jobs become pods. The
+    settings are those of :class:`hdsim.backends.kwok.settings.KwokSettings`.
     """
 
     capabilities = Capabilities(gpus=True, confirms_starts=True, core_ids=False, known_jobs=False)

@@ -138,9 +138,7 @@ class MirroredNodes:
     def occupy(self, pod: PodView, held: Amounts | None = None) -> None:
         """Takes note of what a pod takes, or takes no more, of its node.
 
-        Args:
-            pod: A pod of others, or one of a job that has been resized in place.
-            held: Amounts that the job holds for the pod already, None for a pod of others.
+        `held` are the amounts that a job holds for it already, None for a pod of others.
         """
         now = self._others.get(pod.uid)
         node = self.number.get(pod.node) if pod.holds else None

@@ -17,14 +17,10 @@ from hdsim.util.rules import POSITIVE, integers_from, require
 
 
 class Lstm(Forecaster):
-    """The LSTM of Kube_Gang_Scheduling, one for each series.
+    """The LSTM of Kube_Gang_Scheduling, one of some units (cells) for each series.
 
-    It forecasts the next changes from the latest one and its state. Each step of training has one value. The state
-    is kept from step to step, and reset in each epoch and before the first row.
-
-    Args:
-        epochs: Passes over the past.
-        units: Number of cells.
+    It forecasts the next changes from the latest one and its state. Each step of training has one value. The state is
+    kept from step to step, and reset in each epoch (a pass over the past) and before the first row.
     """
 
     def __init__(self, epochs: int = 100, units: int = 4) -> None:

@@ -58,20 +58,12 @@ class Rolling:
         return np.concatenate(blocks, axis=1)
 
     def quantiles(self, forecaster: Forecaster, forecasts: Floats, levels: Sequence[float]) -> Floats:
-        """Quantiles of the values by split conformal prediction with rolling errors.
+        """Returns (Q, N, R, F) quantiles of the values for Q levels between 0 and 1 from (N, R, F) forecasts.
 
-        A quantile is the forecast plus the quantile of the latest errors of the same lead that are known at the row.
-        Before the first row these are errors of a forecaster that was fitted without the last quarter of the values.
-        The formula is that of Lei et al., Distribution-Free Predictive Inference for Regression (2018), with signed
-        errors.
-
-        Args:
-            forecaster: The forecaster; it is fitted again.
-            forecasts: (N, R, F) its forecasts.
-            levels: Q levels between 0 and 1.
-
-        Returns:
-            (Q, N, R, F) quantiles.
+        They are those of split conformal prediction with rolling errors: the forecast plus the quantile of the latest
+        errors of the same lead that are known at the row. Before the first row these are errors of the forecaster,
+        which is fitted again without the last quarter of the values. The formula is that of Lei et al.,
+        Distribution-Free Predictive Inference for Regression (2018), with signed errors.
         """
         past = self.past()
         held_out = min(round(_CALIBRATED * len(one.values)) for one in past) - self.columns + 1

@@ -36,14 +36,8 @@ class Series:
 def read_all(source: str, names: Sequence[str], rows: int, columns: int, period: int | None, seed: int) -> list[Series]:
     """Reads or generates series that are long enough to forecast their last rows.
 
-    Args:
-        source: Folder with ``<name>.csv`` or ``<name>.csv.gz`` for each series, with the column ``value`` and, unless
-            `period` is given, ``timestamp`` (ISO 8601); or ``generated``.
-        names: Names of the series.
-        rows: Number of rows of the tables.
-        columns: Number of columns of the tables.
-        period: Number of values in a day; None: from the timestamps.
-        seed: Seed of generated series.
+    The source is ``generated``, from a seed, or a folder with ``<name>.csv`` or ``<name>.csv.gz`` for each series, with
+    the column ``value`` and, unless the number of values in a day (`period`) is given, ``timestamp`` (ISO 8601).
 
     Raises:
         ConfigError: A file is missing, is no such table, or is too short.

@@ -17,13 +17,8 @@ class Trees(Standardized):
     """Histogram gradient boosting (scikit-learn) for all series and leads together.
 
     Regressors beside those of :class:`hdsim.gangs.forecasting.pooled.Standardized` are the lead, the time of the day
-    and of the week, and the number of the series.
-
-    Args:
-        lags: Number of values before the origin that are regressors.
-        trees: Number of trees.
-        leaves: Largest number of leaves of a tree.
-        rate: Learning rate.
+    and of the week, and the number of the series. `trees` and `leaves` are the numbers of trees and of leaves of a
+    tree, `rate` is the learning rate.
     """
 
     def __init__(self, lags: int = 12, trees: int = 200, leaves: int = 31, rate: float = 0.05) -> None:

@@ -74,24 +74,11 @@ def run(
     resume: bool,
     progress: Callable[[int], object],
 ) -> tuple[RealRun, dict[str, Any]]:
-    """Runs a gang.
+    """Runs a gang in a directory; returns the run, and entries of the manifest.
 
     A resumed run repeats the decisions of the finished supersteps without executing them, which brings the controller
-    into the state that it had.
-
-    Args:
-        gang: The gang.
-        launcher: Starts the processes of the tasks.
-        stressors: Commands of the tasks.
-        directory: The run directory.
-        zookeeper: ``host:port``; None: a server is started for the run.
-        timeouts: Time-outs.
-        attempts: Number of attempts of a superstep before the run fails.
-        resume: Goes on with the journal in the directory.
-        progress: Called with the number of supersteps that have been finished since the last call.
-
-    Returns:
-        The run, and entries of the manifest.
+    into the state that it had. Without ``host:port`` of ZooKeeper a server is started for the run. A superstep has some
+    attempts before the run fails; `progress` is called with the number of supersteps finished since the last call.
 
     Raises:
         ConfigError: The journal is that of other decisions.

@@ -17,15 +17,11 @@ _PAUSE = 0.5
 
 
 class KazooSession:
-    """A session of kazoo.
+    """A session of kazoo with ``host:port``, several with commas in between.
 
     Operations wait for a lost connection to return. They may then be repeated although they were carried out, so
-    creation and deletion of a node take its existence and its absence for their success.
-
-    Args:
-        address: ``host:port``, several with commas in between.
-        timeout: Seconds without contact after which ZooKeeper ends a session.
-        patience: Seconds for which ZooKeeper may be unreachable.
+    creation and deletion of a node take its existence and its absence for their success. ZooKeeper ends a session after
+    `timeout` seconds without contact, and may be unreachable for `patience` seconds.
 
     Raises:
         ConfigError: kazoo is missing.
@@ -83,12 +79,10 @@ class KazooSession:
         self._event.set()
 
     def wait(self, look: Callable[[], T | None], seconds: float) -> T:
-        """Waits for a value.
+        """Waits for the value that `look` returns, None without one; an event must come every so many seconds.
 
-        Args:
-            look: Returns the value, or None. It is called again after each event that it has set a watch for, each
-                change of the connection and each `wake`.
-            seconds: Longest time without such an event.
+        `look` is called again after each event that it has set a watch for, each change of the connection and each
+        `wake`.
 
         Raises:
             TimeoutError: There has been no event for that time.

@@ -141,11 +141,7 @@ def deployments(
 
 
 class Deployments(Generator):
-    """Pods of random deployments.
-
-    Args:
-        **settings: See :func:`deployed_pods`.
-    """
+    """Pods of random deployments with the settings of :func:`deployed_pods`."""
 
     def __init__(self, **settings: Any) -> None:
         self._settings = settings
@@ -156,20 +152,12 @@ class Deployments(Generator):
 
 
 def deployed_pods(spec: Mapping[str, Any], platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
-    """Draws a workload of random deployments; each replica is a job of one pod.
+    """Draws a workload of random deployments; each replica is a job of one pod. Returns it and the name of its source.
 
     Pods arrive one by one at a constant rate and run until the end of their epoch. The next epoch begins on the empty
-    cluster.
-
-    Args:
-        spec: Settings: arguments of :func:`hdsim.workload.generators.deployments.deployments`, with ``cpu`` in cores or
-            as texts such as "500m", ``memory`` in MB or as texts such as "2GiB", ``rate`` in pods per second and
-            ``hold``, seconds from the last arrival to the end of the epoch.
-        platform: The platform whose CPU, memory and pods the loads refer to.
-        seed: Seed of the draws.
-
-    Returns:
-        The jobs and the name of their source.
+    cluster. Settings are arguments of :func:`deployments`, with ``cpu`` in cores or as texts such as "500m", ``memory``
+    in MB or as texts such as "2GiB", ``rate`` in pods per second and ``hold``, seconds from the last arrival to the end
+    of the epoch; the loads refer to the platform's CPU, memory and pods.
 
     Raises:
         ConfigError: A setting cannot be used.

@@ -180,10 +180,9 @@ _LUBLIN_RULES = _INTEGERS | {
 
 
 class Lublin(Generator):
-    """The Lublin-Feitelson model; `processors`, or `cores`, are by default the platform's.
+    """The Lublin-Feitelson model with the settings of :func:`hdsim.workload.generators.lublin.generate`.
 
-    Args:
-        **settings: Arguments of :func:`hdsim.workload.generators.lublin.generate`.
+    `processors`, or `cores`, are by default the platform's.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -195,10 +194,9 @@ class Lublin(Generator):
 
 
 class Family(Generator):
-    """A family of traces; `processors`, or `cores`, are by default the platform's.
+    """A family of traces, with `family` and the settings of :func:`draw_workload`.
 
-    Args:
-        **settings: `family` and arguments of :func:`hdsim.workload.generators.families.draw_workload`.
+    `processors`, or `cores`, are by default the platform's.
     """
 
     def __init__(self, **settings: Any) -> None:

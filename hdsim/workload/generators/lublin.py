@@ -276,14 +276,10 @@ def gap_points(job_class: JobClass, jobs: int, rng: np.random.Generator) -> Floa
 
 
 def arrival_times(points: Floats, weights: Floats) -> Floats:
-    """Returns arrival times in seconds from midnight.
+    """Returns arrival times in seconds from midnight from (J,) :func:`gap_points` and (48,) :func:`daily_weights`.
 
     A bucket of weight w has w points, so the arrival time of a job is the inverse of the cumulative weight at the
     cumulative gap.
-
-    Args:
-        points: (J,) gaps, see :func:`gap_points`.
-        weights: (48,) see :func:`daily_weights`.
     """
     edges = np.concatenate([[0.0], np.cumsum(weights)])
     day, rest = np.divmod(np.cumsum(points), edges[-1])

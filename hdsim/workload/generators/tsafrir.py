@@ -79,12 +79,9 @@ def with_estimates(
 
 
 def histogram(jobs: int, max_estimate: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Draws the histogram of estimates.
+    """Draws the histogram of estimates of at least 200 jobs.
 
-    Args:
-        jobs: Number of jobs, at least 200.
-        max_estimate: Longest estimate in seconds, at least 3600; rounded up to an integer.
-        rng: Source of the draws.
+    The longest estimate is at least 3600 s; it is rounded up to an integer.
 
     Returns:
         (B,) estimates in seconds, ascending, and (B,) numbers of jobs, which sum to `jobs`.
@@ -211,13 +208,9 @@ def _equalised(counts: Ints, jobs: int, times: Ints) -> Ints:
 
 
 def assigned(runtime: Floats, times: Ints, counts: Ints, rng: np.random.Generator) -> Floats:
-    """Assigns estimates to jobs, longest jobs first: a random remaining estimate that is long enough.
+    """Assigns estimates to (J,) run times, longest jobs first: a random remaining estimate that is long enough.
 
-    Args:
-        runtime: (J,) run times in seconds.
-        times: (B,) estimates in seconds.
-        counts: (B,) number of jobs of each estimate, with sum J.
-        rng: Source of the draws.
+    There are (B,) estimates `times` in seconds and (B,) numbers of jobs of each, with sum J.
 
     Raises:
         WorkloadError: There are more long jobs than long estimates.
