@@ -131,9 +131,7 @@ class _Horizon(Controller):
 class DynamicWindow(_Horizon):
     """Plans windows over a horizon, and plans again when the first of them is over."""
 
-    def __init__(self, horizon: int = 10, length_punishment: float = 1.02) -> None:
-        super().__init__(horizon, length_punishment)
-        self._next = 0
+    _next = 0  # superstep of the next plan
 
     def begin(self, state: GangState) -> None:
         """Checks that the predictions reach as far."""
@@ -206,10 +204,8 @@ def make_controller(spec: str | Mapping[str, Any] | Controller) -> Controller:
                 f"expected a controller, got '{spec}'; installed: {', '.join(names.names) or 'none'}",
                 where="controller",
             )
-        made: Controller = _KIND.construct(names[spec].load(), spec)
-        return made
-    made = _KIND.make(spec)
-    return made
+        return _KIND.construct(names[spec].load(), spec)
+    return _KIND.make(spec)
 
 
 @lru_cache(maxsize=8)

@@ -61,8 +61,7 @@ def _names(tasks: tuple[str, ...]) -> list[str]:
 def _begins(run: GangRun) -> Floats:
     """(N,) begins of simulated supersteps in seconds, checkpoints included."""
     paid = run.penalty * np.concatenate([[0], run.replanned[1:].cumsum()])
-    begins: Floats = np.concatenate([[0.0], run.durations[:-1].max(axis=1).cumsum()]) + paid
-    return begins
+    return np.concatenate([[0.0], run.durations[:-1].max(axis=1).cumsum()]) + paid
 
 
 def _rows(run: GangRun, begin: Floats) -> Iterator[list[str]]:

@@ -120,10 +120,7 @@ def _tables(tasks: Mapping[str, str], source: str, kind: str, seed: int) -> Floa
 def _read_tables(names: Iterable[str], folder: Path, kind: str) -> dict[str, Floats]:
     tables: dict[str, Floats] = {}
     for name in names:
-        paths = [folder / f"{name}_{kind}.csv{packed}" for packed in ("", ".gz")]
-        path = next((path for path in paths if path.is_file()), None)
-        if path is None:
-            raise ConfigError(f"expected {paths[0].name} or {paths[1].name}, found neither", where=str(folder))
+        path = csv_file(folder, f"{name}_{kind}")
         tables[name] = _read_table(path)
         first = next(iter(tables.values()))
         if tables[name].shape != first.shape:
@@ -132,6 +129,18 @@ def _read_tables(names: Iterable[str], folder: Path, kind: str) -> dict[str, Flo
                 f"expected {first.shape[0]} x {first.shape[1]} values as in the other files, got {got}", where=str(path)
             )
     return tables
+
+
+def csv_file(folder: Path, name: str) -> Path:
+    """Returns the file ``NAME.csv`` or ``NAME.csv.gz`` of a folder.
+
+    Raises:
+        ConfigError: There is neither.
+    """
+    plain, packed = folder / f"{name}.csv", folder / f"{name}.csv.gz"
+    if not (plain.is_file() or packed.is_file()):
+        raise ConfigError(f"expected {plain.name} or {packed.name}, found neither", where=str(folder))
+    return plain if plain.is_file() else packed
 
 
 def _read_table(path: Path) -> Floats:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -174,10 +174,7 @@ class Connection:
         Raises:
             BackendError: There is no answer, or not the wanted one.
         """
-        status, answer = self.call(self.send("GET", path))
-        if status != 200:
-            raise self.refusal("GET", path, status, answer)
-        return _object(answer)
+        return _object(self.call(self.ask("GET", path)))
 
     def require_namespace(self, name: str, where: str) -> None:
         """Checks that a namespace exists, if the credentials permit to read it.
@@ -188,6 +185,17 @@ class Connection:
         status, _ = self.request("GET", f"/api/v1/namespaces/{quote(name, safe='')}")
         if status == 404 or not name:
             raise ConfigError(f"expected a namespace of {self.server}, got '{name}'", where=where)
+
+    async def ask(self, method: str, path: str, body: Any = None, *, but: Container[int] = (), **options: Any) -> bytes:
+        """Sends a request as `send` does, and returns the body of its answer.
+
+        Raises:
+            BackendError: It is refused, with another HTTP status than those of `but`, or as `send` does.
+        """
+        status, answer = await self.send(method, path, body, **options)
+        if status >= 300 and status not in but:
+            raise self.refusal(method, path, status, answer)
+        return answer
 
     async def send(
         self, method: str, path: str, body: Any = None, *, content_type: str = _JSON, timeout: float | None = None

@@ -118,7 +118,7 @@ class KubernetesJobs(Launcher):
             # The controller of the gang replaces a task that fails.
             "spec": {"backoffLimit": 0, "template": {"metadata": {"labels": MANAGED}, "spec": pod}},
         }
-        self._send("POST", self._path, body, 201)
+        self._connection.call(self._connection.ask("POST", self._path, body))
         self._names[member] = name
         self._wait(lambda: name in self._cache.objects, f"Job {name} is not in the watch")
 
@@ -132,7 +132,8 @@ class KubernetesJobs(Launcher):
         """Deletes Jobs, and waits until their pods are deleted."""
         names = {self._names.pop(member) for member in members if member in self._names}
         for name in names:
-            self._send("DELETE", f"{self._path}/{name}", {"propagationPolicy": "Foreground"}, 200, 404)
+            options = {"propagationPolicy": "Foreground"}
+            self._connection.call(self._connection.ask("DELETE", f"{self._path}/{name}", options, but=(404,)))
         self._wait(lambda: not names & self._cache.objects.keys(), f"Jobs {', '.join(sorted(names))} are not deleted")
 
     def facts(self) -> Mapping[str, Any]:
@@ -162,8 +163,3 @@ class KubernetesJobs(Launcher):
                 # The cache is changed before its listeners are called, in another thread.
                 if not self._seen.wait(end - time.monotonic()) and time.monotonic() > end:
                     raise BackendError(f"{self._connection.server}: {otherwise} after {self._timeout:g} s")
-
-    def _send(self, method: str, path: str, body: Mapping[str, Any], *expected: int) -> None:
-        status, answer = self._connection.call(self._connection.send(method, path, body))
-        if status not in expected:
-            raise self._connection.refusal(method, path, status, answer)

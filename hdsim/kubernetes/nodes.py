@@ -323,8 +323,7 @@ def delete_nodes(connection: Connection) -> int:
 
 
 def _nodes(connection: Connection, query: str = "") -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = connection.get(_NODES + query)["items"]
-    return found
+    return connection.get(_NODES + query)["items"]
 
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
@@ -339,9 +338,7 @@ async def _send_all(connection: Connection, method: str, requests: Iterable[tupl
 
     async def send() -> None:
         for path, body in left:
-            status, answer = await connection.send(method, path, body)
-            if status not in (200, 201):
-                raise connection.refusal(method, path, status, answer)
+            await connection.ask(method, path, body)
 
     try:
         async with asyncio.TaskGroup() as tasks:

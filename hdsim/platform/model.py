@@ -27,6 +27,7 @@ from hdsim.platform.schema import (
     inline_types,
     name_nodes,
 )
+from hdsim.util.arrays import read_only
 from hdsim.util.copies import itself
 from hdsim.util.text import label_safe
 from hdsim.util.units import in_bytes
@@ -172,39 +173,29 @@ class Platform:
     @cached_property
     def cores_per_processor(self) -> NDArray[np.int32]:
         """(P,) cores of each processor."""
-        counts = np.diff(self.processor_first_core)
-        counts.setflags(write=False)
-        return counts
+        return read_only(np.diff(self.processor_first_core))
 
     @cached_property
     def is_gpu(self) -> NDArray[np.bool_]:
         """(P,) True for a processor whose cores are GPUs."""
-        kinds = np.array([kind == GPU for kind in self.processor_kind])[self.processor_type]
-        kinds.setflags(write=False)
-        return kinds
+        return read_only(np.array([kind == GPU for kind in self.processor_kind])[self.processor_type])
 
     @cached_property
     def gpus(self) -> NDArray[np.int64]:
         """(D,) core ids of the GPUs, ascending."""
-        devices = np.flatnonzero(self.is_gpu[self.core_processor])
-        devices.setflags(write=False)
-        return devices
+        return read_only(np.flatnonzero(self.is_gpu[self.core_processor]))
 
     @cached_property
     def node_gpus(self) -> NDArray[np.int64]:
         """(N,) GPUs of each node."""
-        counts = np.bincount(self.processor_node[self.core_processor[self.gpus]], minlength=self.n_nodes)
-        counts.setflags(write=False)
-        return counts
+        return read_only(np.bincount(self.processor_node[self.core_processor[self.gpus]], minlength=self.n_nodes))
 
     @cached_property
     def node_cpu_cores(self) -> NDArray[Any]:
         """(N,) cores of each node without GPUs; of the kind ``"quantities"`` its CPU in cores."""
         if self.kind == QUANTITIES:
             return self.node_cpu
-        counts = np.diff(self.node_first_core).astype(np.int64) - self.node_gpus
-        counts.setflags(write=False)
-        return counts
+        return read_only(np.diff(self.node_first_core).astype(np.int64) - self.node_gpus)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:

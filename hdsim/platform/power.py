@@ -66,8 +66,7 @@ def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float
 
     Both are (P,) numbers of cores.
     """
-    share: NDArray[np.float64] = busy * PSTATES[COMPUTING].power + (cores - busy) * IDLE_POWER.take(busy > 0)
-    return share
+    return busy * PSTATES[COMPUTING].power + (cores - busy) * IDLE_POWER.take(busy > 0)
 
 
 def usage(platform: Platform, held: IntervalSets) -> Usage:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import PlatformError, nearest
-from hdsim.platform.checker import Checker, Types, child_path
+from hdsim.platform.checker import Checker, Section, Types, child_path
 from hdsim.util.text import shown, unused
 from hdsim.util.units import parse_bandwidth, parse_cpu, parse_latency, parse_size
 
@@ -45,7 +45,7 @@ def inline_types(document: Mapping[str, Any], checker: Checker) -> Types:
         elif content is not None and not isinstance(content, Mapping):
             checker.fault(prefix, f"expected an object {{...}} of types, got {shown(content)}")
             content = None
-        types.put(section, content, checker, prefix)
+        types.sections[section] = Section(content, checker, prefix)
     return types
 
 
@@ -276,9 +276,9 @@ def check_document(
     types = find_types(top, checker)
 
     def each(section: str) -> Iterable[tuple[str, Checker, Any, str]]:
-        content, prefix = types.sections[section], types.prefixes[section]
-        for type_name in types.names(section) or ():
-            yield type_name, types.checkers[section], (content or {})[type_name], child_path(prefix, type_name)
+        content, at, prefix = types.sections[section]
+        for type_name in types.sections[section].names or ():
+            yield type_name, at, (content or {})[type_name], child_path(prefix, type_name)
 
     processor_types = {key: _processor_type(at, value, path) for key, at, value, path in each("processor")}
     node_types = {key: _node_type(at, value, path, types) for key, at, value, path in each("node")}
@@ -376,13 +376,8 @@ def _stem(source: str) -> str:
     return source.strip("<>") if source.startswith("<") else re.sub(r"\.json(\.gz)?$", "", Path(source).name)
 
 
-def _plain(section: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-    """Returns a type as dictionaries and lists without comments."""
-    plain: dict[str, Any] = _without_comments((section or {})[key])
-    return plain
-
-
 def _without_comments(value: Any) -> Any:
+    """Returns a part of a document as dictionaries and lists without comments."""
     if isinstance(value, Mapping):
         return {key: _without_comments(child) for key, child in value.items() if not key.startswith("_")}
     return [_without_comments(child) for child in value] if isinstance(value, list | tuple) else value
@@ -398,15 +393,17 @@ def _complete(
     if top.get("global_links"):
         document["global_links"] = _without_comments(top["global_links"])
         links.append(document["global_links"])
-    node = {key: _plain(types.sections["node"], key) for key in node_names}
+
+    def plain(section: str, keys: Iterable[str]) -> dict[str, Any]:
+        content = types.sections[section].content or {}
+        return {key: _without_comments(content[key]) for key in dict.fromkeys(keys)}
+
+    node = plain("node", node_names)
     memory_names = [spec["memory"].get("type") for spec in node.values() if spec.get("memory")]
-    names = {
-        "network": [entry["type"] for entry in links],
-        "processor": processor_names,
-        "memory": [key for key in memory_names if key],
-    }
-    document["types"] = {"node": node} | {
-        section: {key: _plain(types.sections[section], key) for key in dict.fromkeys(keys)}
-        for section, keys in names.items()
+    document["types"] = {
+        "node": node,
+        "network": plain("network", [entry["type"] for entry in links]),
+        "processor": plain("processor", processor_names),
+        "memory": plain("memory", filter(None, memory_names)),
     }
     return document

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, nearest
 from hdsim.util.units import LONGEST_TIME
 
 
@@ -69,6 +69,18 @@ INTEGERS = Rule(
     ),
 )
 ANYTHING = Rule("anything", lambda value: True)
+
+
+def check_keys(group: str, given: Iterable[str], allowed: Collection[str]) -> None:
+    """Checks the keys of a group of the configuration.
+
+    Raises:
+        ConfigError: One is unknown; the nearest one and those allowed are named.
+    """
+    for key in given:
+        if key not in allowed:
+            message = f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+            raise ConfigError(message, where=f"{group}.{key}")
 
 
 def require(group: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) -> None:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from hdsim.backends.kwok.lease import Timing
-from hdsim.errors import ConfigError, nearest
-from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, TEXT, Rule, integers_from, require
+from hdsim.errors import ConfigError
+from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, TEXT, Rule, check_keys, integers_from, require
 
 _CLOCKS = ("wall", "virtual")
 _RULES = {
@@ -91,11 +91,7 @@ class KwokSettings:
         Raises:
             ConfigError: A key is unknown, or a value is not allowed.
         """
-        allowed = [each.name for each in fields(cls)]
-        unknown = next((key for key in given if key not in allowed), None)
-        if unknown is not None:
-            close = nearest(unknown, allowed)
-            raise ConfigError(f"unknown key{close}; allowed: {', '.join(allowed)}", where=f"backend.{unknown}")
+        check_keys("backend", given, [each.name for each in fields(cls)])
         return cls(**given)
 
     @property

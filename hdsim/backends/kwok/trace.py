@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.connection import Connection
 
-_CREATED, _EXISTS = 201, 409
+#: HTTP status of an object that is there already.
+_EXISTS = 409
 
 
 class PodTrace:
@@ -47,9 +48,7 @@ class PodTrace:
             return
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
         for priority_class in self._pods.priority_classes():
-            status, answer = connection.call(connection.send("POST", path, priority_class))
-            if status not in (_CREATED, _EXISTS):
-                raise connection.refusal("POST", path, status, answer)
+            connection.call(connection.ask("POST", path, priority_class, but=(_EXISTS,)))
         namespace = self._settings.namespace
         found = connection.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={JOB_LABEL}&limit=1")["items"]
         if found:

@@ -291,9 +291,7 @@ class Wall(Session):
             while pods := [PodView.of(item) for item in connection.get(path)["items"]]:
                 for pod in pods:
                     method, own, body, *_ = _deletion(pod)
-                    status, answer = connection.call(connection.send(method, own, body))
-                    if status not in (200, 404):
-                        raise connection.refusal(method, own, status, answer)
+                    connection.call(connection.ask(method, own, body, but=(404,)))
         for cache in self.caches:
             connection.call(cache.stop())
         connection.call(self.sender.close())

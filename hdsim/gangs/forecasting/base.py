@@ -83,8 +83,7 @@ class Ensemble(Forecaster):
 
     def predict(self, number: int, series: Series, origins: Ints) -> Floats:
         """Means of the members' forecasts."""
-        forecasts: Floats = np.mean([member.predict(number, series, origins) for member in self._fitted], axis=0)
-        return forecasts
+        return np.mean([member.predict(number, series, origins) for member in self._fitted], axis=0)
 
 
 _PACKAGE = __name__.rpartition(".")[0]
@@ -112,8 +111,7 @@ def make_forecaster(spec: Mapping[str, Any]) -> Forecaster:
     Raises:
         ConfigError: The class cannot be found or does not take the settings.
     """
-    made: Forecaster = _KIND.make(spec)
-    return made
+    return _KIND.make(spec)
 
 
 def by_name(name: str, where: str) -> Forecaster:

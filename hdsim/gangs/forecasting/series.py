@@ -63,10 +63,7 @@ def first_row(series: Series, rows: int, columns: int) -> int:
 
 
 def _read(folder: Path, name: str, period: int | None) -> Series:
-    paths = [folder / f"{name}.csv{packed}" for packed in ("", ".gz")]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        raise ConfigError(f"expected {paths[0].name} or {paths[1].name}, found neither", where=str(folder))
+    path = workloads.csv_file(folder, name)
     header, rows = read_csv(path, ConfigError, "series")
     needed = ("value",) if period else ("timestamp", "value")
     if missing := [column for column in needed if column not in header]:

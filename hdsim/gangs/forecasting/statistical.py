@@ -48,8 +48,7 @@ class _Remainder(Forecaster):
 
     def _daily(self, number: int, times: Ints) -> Floats:
         day = self._days[number]
-        means: Floats = day[times % len(day)]
-        return means
+        return day[times % len(day)]
 
 
 class Autoets(_Remainder):

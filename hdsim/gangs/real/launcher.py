@@ -107,5 +107,4 @@ def make_launcher(spec: Mapping[str, Any]) -> Launcher:
     Raises:
         ConfigError: The launcher cannot be found or does not take the settings.
     """
-    made: Launcher = _KIND.make(spec)
-    return made
+    return _KIND.make(spec)

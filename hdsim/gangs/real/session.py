@@ -126,8 +126,7 @@ class KazooSession:
         Raises:
             LookupError: There is no such node.
         """
-        data: bytes = self._call(self._client.get, path)[0]
-        return data
+        return self._call(self._client.get, path)[0]
 
     def delete(self, path: str) -> None:
         """Deletes a node and all nodes below it."""

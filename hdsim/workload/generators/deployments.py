@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hdsim.errors import ConfigError, WorkloadError, nearest
-from hdsim.util.rules import POSITIVE, Rule, integers_from, is_finite, numbers_between, require
+from hdsim.errors import ConfigError, WorkloadError
+from hdsim.util.rules import POSITIVE, Rule, check_keys, integers_from, is_finite, numbers_between, require
 from hdsim.util.units import in_bytes, parse_cpu, parse_size
 from hdsim.workload.generators.base import Generator
 from hdsim.workload.raw import IS_POD, LIMITS, RawJobs
@@ -164,11 +164,7 @@ def deployed_pods(spec: Mapping[str, Any], platform: Platform | None, seed: int)
     """
     where = "workload.generate"
     settings = dict(spec)
-    allowed = [*list(inspect.signature(deployments).parameters)[2:], "hold"]
-    for key in settings:
-        if key not in allowed:
-            message = f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
-            raise ConfigError(message, where=f"{where}.{key}")
+    check_keys(where, settings, [*list(inspect.signature(deployments).parameters)[2:], "hold"])
     require(where, _RULES, settings)
     if platform is None:
         raise ConfigError("expected a platform, whose load the deployments reach, got none", where=where)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError, WorkloadError, nearest, not_one_of
+from hdsim.errors import ConfigError, WorkloadError, not_one_of
 from hdsim.util.rules import (
     FLAG,
     NOT_NEGATIVE,
     NULL,
     POSITIVE,
     Rule,
+    check_keys,
     integers_from,
     is_finite,
     numbers_between,
@@ -210,12 +211,7 @@ class Family(Generator):
 
 def _checked(given: Mapping[str, Any], known: Iterable[str], rules: Mapping[str, Rule]) -> dict[str, Any]:
     settings = {"jobs": 10_000, **given}
-    allowed = ["model", "processors", *(key for key in known if key not in _FIXED)]
-    for key in settings:
-        if key not in allowed:
-            raise ConfigError(
-                f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}", where=f"workload.generate.{key}"
-            )
+    check_keys("workload.generate", settings, ["model", "processors", *(key for key in known if key not in _FIXED)])
     require("workload.generate", rules, settings)
     return settings | {key: int(settings[key]) for key in _INTEGERS if settings.get(key) is not None}
 
