@@ -115,11 +115,7 @@ class _Relaxation:
         return nodes.take(np.flatnonzero((nodes.high > nodes.low).all(axis=1)))
 
     def raised(self, nodes: _Nodes, target: Floats, rounds: int) -> tuple[_Nodes, Floats]:
-        """Raises the bounds of nodes until they reach their targets.
-
-        Returns:
-            The nodes, and (n, J) shares that their best weights and prices need.
-        """
+        """Raises the bounds of nodes up to targets; returns them and the (n, J) shares of the best weights."""
         count, width = nodes.low.shape
         least = np.full((count, self.needs.shape[1]), self.least)
         for i in range(width):
@@ -168,10 +164,7 @@ class _Relaxation:
         return _Nodes.join([lower, upper]), rest
 
     def bounds(self, width: int, target: Floats) -> Floats:
-        """(n,) lower bounds of all segments of a width; a bound is not raised beyond its target.
-
-        Plans of segments are improved on the way.
-        """
+        """(n,) lower bounds of all segments of a width, raised up to a target; improves plans of segments meanwhile."""
         nodes = self.root(width)
         found = np.full(len(target), np.inf)  # smallest bound of the nodes that are not divided
         least = nodes.bound

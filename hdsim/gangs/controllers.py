@@ -95,10 +95,8 @@ class StaticWindow(Controller):
 class _Horizon(Controller):
     """Divides the supersteps of the horizon into windows by dynamic programming.
 
-    Args:
-        horizon: Supersteps that are looked at.
-        length_punishment: Factor on the predicted duration of a window for each of its supersteps, as later
-            predictions are less certain.
+    `length_punishment` is a factor on the predicted duration of a window for each of its supersteps, as later
+    predictions are less certain.
     """
 
     def __init__(self, horizon: int = 10, length_punishment: float = 1.02) -> None:

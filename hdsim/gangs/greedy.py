@@ -61,13 +61,10 @@ def allocate(table: Floats, first: Ints, width: Ints, increments: int, decay: fl
 
 
 def exppo(levels: Floats, increments: int, most: int) -> Ints:
-    """Distributes increments of CPU shares by EXPPO: each goes to the slowest task that is below a limit.
+    """Distributes increments of CPU shares by EXPPO, each to the slowest task below a limit; returns (J,) of them.
 
     `levels` are the (J, L) durations of each task after 0, 1, ... increments; more than L - 1 increments have the
     duration of L - 1. A task gets at most `most` increments, which is at least increments / J.
-
-    Returns:
-        (J,) increments of each task.
     """
     given = np.zeros(len(levels), np.int64)
     tasks = np.arange(len(levels))

@@ -94,10 +94,7 @@ class Windows:
         """Improves (B, J) shares of all windows, which are scaled to the total first.
 
         `rounds` is the number of steps, `smoothing` the first and the last tau, relative to the duration of a
-        superstep.
-
-        Returns:
-            (B,) durations of the windows, (B, J) shares, the best of all rounds.
+        superstep. The (B,) durations of the windows and the shares are returned, the best of all rounds.
         """
         shares = self._allowed(shares)
         costs, best = np.full(len(self.width), np.inf), shares.copy()
@@ -128,13 +125,10 @@ class Windows:
 
 
 def equalize(table: DurationTable, rows: Ints, total: float) -> tuple[Floats, Floats]:
-    """Minimizes the duration of each of n supersteps on its own, with shares in whole millicores.
+    """Minimizes the durations of n supersteps one by one; returns them, (n,), and (n, J) shares in millicores.
 
     `rows` are the (J, n) rows of the table in the supersteps. The total of the shares is at least the first share of
     the table for each task.
-
-    Returns:
-        (n,) durations, (n, J) shares.
     """
     durations = table.values[np.arange(len(rows))[:, None], rows]
     lows = np.minimum.accumulate(durations, axis=2)

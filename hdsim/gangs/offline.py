@@ -62,12 +62,10 @@ class PlannedSegments:
 
 
 def shortest(costs: Sequence[Floats], penalty: float) -> tuple[Floats, Ints]:
-    """Divides supersteps into segments by dynamic programming.
+    """Divides N supersteps into segments by dynamic programming.
 
-    `costs` are those of the segments of each width, from 1 on, by first superstep; `penalty` is that of a change.
-
-    Returns:
-        (N + 1,) smallest cost from each superstep to the end, (N,) width of the segment that begins there.
+    `costs` are those of the segments of each width, from 1 on, by first superstep; `penalty` is that of a change. The
+    (N + 1,) smallest costs from each superstep to the end are returned, and the (N,) widths of the segments there.
     """
     count = len(costs[0])
     left, widths = np.zeros(count + 1), np.zeros(count, np.int64)

@@ -23,12 +23,9 @@ _OF_TASKS = ("shares", "size", "duration")
 def write_run(
     path: Path, run: GangRun, begins: Floats | None = None, columns: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Any]:
-    """Writes ``supersteps.csv`` and ``metrics.json``.
+    """Writes ``supersteps.csv`` and ``metrics.json``; returns the simulated time in seconds for the manifest.
 
     (N,) begins in seconds are by default those of a simulation; further columns have (N,) cells.
-
-    Returns:
-        Entries of the manifest: the simulated time in seconds.
     """
     further = columns or {}
     rows = _rows(run, _begins(run) if begins is None else begins)

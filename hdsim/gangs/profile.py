@@ -47,11 +47,7 @@ class DurationProfile:
         return tuple(RectBivariateSpline(self.sizes, self.shares, grid) for grid in self.durations)
 
     def at(self, sizes: Floats, shares: Floats | Ints) -> Floats:
-        """Returns the durations of the tasks for (n, J) workload sizes and (J,) or (n, J) CPU shares in millicores.
-
-        Returns:
-            (n, J) durations in seconds.
-        """
+        """Returns (n, J) durations in seconds for (n, J) workload sizes and (J,) or (n, J) shares in millicores."""
         given = np.broadcast_to(shares, sizes.shape)
         columns = [surface.ev(sizes[:, j], given[:, j]) for j, surface in enumerate(self.surfaces)]
         return np.stack(columns, axis=1)

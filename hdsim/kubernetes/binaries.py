@@ -107,13 +107,10 @@ def _version_of(program: Path) -> str:
 
 
 def build(report: Callable[[str], None]) -> Path:
-    """Builds the programs that are missing in `build_folder` or have another version; reports each line of progress.
+    """Builds the programs that are missing in `build_folder`, which is returned, or have another version.
 
-    Each program replaces its file when it is complete, so that an interrupted build continues with the next one.
-    Go keeps the sources and compiled packages in its own caches.
-
-    Returns:
-        The folder.
+    Each line of progress is reported. Each program replaces its file when it is complete, so that an interrupted build
+    continues with the next one. Go keeps the sources and compiled packages in its own caches.
 
     Raises:
         ConfigError: Go is missing.

@@ -160,11 +160,7 @@ class Connection:
             self._loop.close()
 
     def request(self, method: str, path: str, body: Any = None, **options: Any) -> tuple[int, dict[str, Any]]:
-        """Sends a request and waits for its answer; see `send`.
-
-        Returns:
-            Status and object.
-        """
+        """Sends a request and waits for status and object of its answer; see `send`."""
         status, answer = self.call(self.send(method, path, body, **options))
         return status, _object(answer)
 

@@ -213,12 +213,9 @@ class _Pod(NamedTuple):
 
 
 def empty(connection: Connection, namespace: str, *, everything: bool = False, timeout: float = 300.0) -> int:
-    """Deletes the Deployments, ReplicaSets and pods that hdsim has created, and waits until they are gone.
+    """Deletes the Deployments, ReplicaSets and pods that hdsim has created, and waits; returns the number of pods.
 
     With `everything`, those of others in the namespace go as well. The time-out is in seconds.
-
-    Returns:
-        Number of pods.
 
     Raises:
         BackendError: A deletion is refused, or pods are left.

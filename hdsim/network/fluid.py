@@ -286,8 +286,7 @@ class Fluid:
     def settle(self, now: float) -> list[tuple[Hashable, float]]:
         """Updates all rates after the starts, advances and ends of an instant.
 
-        Returns:
-            (key, seconds until `advance`) for new transfers and transfers whose date has changed.
+        Transfers that are new or have another date are returned as (key, seconds until `advance`).
         """
         self._now = now
         if self._bounds:

@@ -117,9 +117,8 @@ class MaxMin:
     def settle(self, now: float) -> list[tuple[int, float]]:
         """Updates all rates after the changes of an instant; only flows that a change concerns are solved.
 
-        Returns:
-            (transfer, seconds until the next step) of new transfers and transfers of another date, in a deterministic
-            order.
+        Transfers that are new or have another date are returned, in a deterministic order, as (transfer, seconds until
+        the next step).
         """
         state = self._state
         count = settle(now, False, *state)

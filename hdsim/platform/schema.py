@@ -258,10 +258,9 @@ class PlatformSpec:
 def check_document(
     document: Any, source: str, find_types: Callable[[Mapping[str, Any], Checker], Types]
 ) -> tuple[PlatformSpec | None, list[PlatformError]]:
-    """Checks a parsed platform document, whose types `find_types` returns; `source` is its origin for error messages.
+    """Checks a parsed document from `source`; returns the platform, None if there are faults, and the faults.
 
-    Returns:
-        The platform, None if there are faults, and the faults.
+    `find_types` returns the types of the document.
     """
     errors: list[PlatformError] = []
     checker = Checker(source, errors)

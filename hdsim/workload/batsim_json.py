@@ -66,14 +66,10 @@ class _Demand:
 
 
 def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
-    """Reads a JSON workload to replay.
+    """Reads a JSON workload to replay: the jobs in file order, and the sha256 of the file.
 
-    A warning counts the jobs with fields that change nothing.
-
-    The reference speed in GFLOP/s converts operations of profiles to seconds.
-
-    Returns:
-        The jobs in file order with malformed ones, and those that depend on others, as errors; the sha256 of the file.
+    Malformed jobs, and those that depend on others, are errors; a warning counts the jobs with fields that change
+    nothing. The reference speed in GFLOP/s converts operations of profiles to seconds.
 
     Raises:
         WorkloadError: The file is not a JSON object with jobs and profiles, or has no job.
@@ -114,10 +110,7 @@ def read_document(path: str | Path) -> tuple[Any, str]:
 
 
 def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
-    """Converts the object of a Batsim JSON workload; `path` is its origin for error messages.
-
-    Returns:
-        The jobs in the order of the list with malformed ones as errors.
+    """Converts the object of a Batsim JSON workload from `path` to jobs in its order, malformed ones to errors.
 
     Raises:
         WorkloadError: The document is not an object with jobs and profiles, or has no job.

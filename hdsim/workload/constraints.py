@@ -94,10 +94,7 @@ class Constraints:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Constraints | None:
-        """Reads ``nodeSelector``, ``affinity`` and ``tolerations`` of a Pod spec.
-
-        Returns:
-            The constraints, None if the spec has none of them.
+        """Reads ``nodeSelector``, ``affinity`` and ``tolerations`` of a Pod spec; None if it has none of them.
 
         Raises:
             ValueError: A value is malformed, or the spec requires affinity to other pods, which hdsim does not know;

@@ -86,13 +86,10 @@ KB_PER_MB = 1000.0
 
 
 def read_swf(path: str | Path, *, waits: bool = False) -> tuple[RawJobs, str]:
-    """Reads a trace.
+    """Reads a trace: the jobs in file order with malformed lines as errors, and the sha256 of the file.
 
     Processors are field 8, else 5; requested time is field 9, else the run time; memory is field 10, else 7, else 0.
     Fields after the 18th are ignored. With `waits`, field 3 is the column ``recorded_wait``, which no replay sees.
-
-    Returns:
-        The jobs in file order with malformed lines as errors, and the sha256 of the file.
 
     Raises:
         WorkloadError: The file cannot be read or contains no job.
@@ -173,11 +170,7 @@ def _parse_line_by_line(
 
 
 def _require_fields(content: bytes, path: str | Path) -> None:
-    """Checks that some line has as many fields as a job of SWF.
-
-    Raises:
-        WorkloadError: None has, one error for all of them.
-    """
+    """Checks that some line has as many fields as a job of SWF; one WorkloadError tells that none has."""
     lines = list(_data_lines(content))
     if any(len(text.split()) >= 18 for _, text in lines):
         return

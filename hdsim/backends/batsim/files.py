@@ -118,11 +118,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _compare(key: str, found: str, told: float, tolerance: float, where: str) -> None:
-    """Compares a time in Batsim's output with what its messages said.
-
-    Raises:
-        BackendError: They differ.
-    """
+    """Compares a time in Batsim's output with what its messages said; a difference is an error."""
     try:
         same = math.isclose(float(found), told, rel_tol=1e-12, abs_tol=tolerance)
     except ValueError:

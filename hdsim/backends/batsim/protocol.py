@@ -215,11 +215,7 @@ def _read(text: str | bytes) -> Any:
 
 
 def _checked(event: Any, kinds: Kinds, sender: str, index: int, clock: float) -> Event:
-    """Returns an event after all checks.
-
-    Raises:
-        BackendError: The event is malformed.
-    """
+    """Returns an event after all checks, each with an error of its own."""
     if type(event) is not dict:
         raise _fault(f"{sender}: events[{index}]", f"expected an object, got {shown(event)}")
     kind, timestamp, data = event.get("type"), event.get("timestamp"), event.get("data", {})

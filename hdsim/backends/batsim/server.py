@@ -140,10 +140,7 @@ class BatsimServer:
         return format_message(0.0, [Event(0.0, "SIMULATION_BEGINS", data)])
 
     def answer(self, reply: str | bytes) -> str | None:
-        """Carries out a reply of the scheduler and simulates until the next event that it is sent.
-
-        Returns:
-            The next message, or None after the reply to the last one.
+        """Carries out a reply of the scheduler and returns the next message, None after the reply to the last one.
 
         Raises:
             BackendError: The reply is malformed or asks for something impossible, or the scheduler leaves the

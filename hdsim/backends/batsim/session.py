@@ -117,10 +117,7 @@ class BatsimSession:
         self._requests.append((kind, data))
 
     def read(self, text: bytes | str) -> bool:
-        """Applies a message to the cluster.
-
-        Returns:
-            Whether there is news for the agent. Either way a reply is owed.
+        """Applies a message to the cluster; returns whether there is news for the agent. Either way a reply is owed.
 
         Raises:
             BackendError: The message is malformed, or contradicts what was said before.
@@ -363,13 +360,10 @@ def _host_names(resources: Sequence[Any]) -> list[str]:
 
 
 def host_order(names: Sequence[str]) -> list[int]:
-    """Finds the host of each core from the numbers in the names of the hosts, which are in order of their ids.
+    """Returns the host id of each core by the numbers in the names of the hosts, which are in order of their ids.
 
     Batsim 3.0 to 4.2.1 number hosts in the lexicographic order of their names, so that ``cor_10`` comes before
     ``cor_2``. Host names that differ in one number only, counted from 0 or 1, tell the core ids.
-
-    Returns:
-        Host id of each core.
 
     Raises:
         BackendError: The names tell no order, and are not sorted either.

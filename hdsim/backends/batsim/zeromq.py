@@ -198,11 +198,7 @@ class ZeromqConnection:
 
 
 def _check(endpoint: str, *, binds: bool) -> None:
-    """Finds mistakes in an endpoint that libzmq does not report.
-
-    Raises:
-        OSError: The host or the port does not exist, or a plain file is at the path of the socket to bind.
-    """
+    """Raises OSError for mistakes in an endpoint that libzmq does not report: no such host or port, a plain file."""
     tcp = _TCP.fullmatch(endpoint)
     if tcp and tcp[2] != "*" and int(tcp[2]) > 65535:
         raise OSError("expected a port up to 65535")

@@ -126,11 +126,7 @@ class Kwok(Backend):
         return self._session
 
     def _lead(self, setup: ReplaySetup, stop: Sequence[int]) -> bool:
-        """Connects and waits for the lease; False if a signal has come before it.
-
-        Raises:
-            BackendError: The lease is not free in time for a run that ends when it is idle.
-        """
+        """Connects and waits for the lease, in a run that ends when it is idle not for ever; False after a signal."""
         settings = self.settings
         self._connect()
         connection = self.connection

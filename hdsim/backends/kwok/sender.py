@@ -209,11 +209,7 @@ class Sender:
             await asyncio.sleep(_PAUSE)
 
     async def _post(self, request: Request) -> None:
-        """Sends a request, again while the API server does not answer.
-
-        Raises:
-            BackendError: It is not permitted, or it is needed and refused or without an answer for the time-out.
-        """
+        """Sends a request, again while the API server does not answer; an error ends the run if it is needed."""
         method, path, body, needed, content_type = request
         loop = asyncio.get_running_loop()
         end, repeated = loop.time() + self._connection.timeout, False

@@ -65,13 +65,10 @@ class Forecasts:
 
 
 def write_forecasts(path: Path, made: Forecasts) -> dict[str, Any]:
-    """Writes the tables of each series, ``rmse.csv`` and ``metrics.json``.
+    """Writes the tables of each series, ``rmse.csv`` and ``metrics.json``; returns no entries of the manifest.
 
     Tables of actual values, forecasts and quantiles of the forecaster that was asked for are in the run directory, and
     forecasts of the others in folders that bear their names.
-
-    Returns:
-        No entries of the manifest.
     """
     chosen, *others = made.models
     tables = {(path, "actual"): made.actual, (path, "forecasts"): made.models[chosen]}

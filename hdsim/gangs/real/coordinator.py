@@ -79,11 +79,7 @@ class Coordinator:
         raise BackendError(f"superstep {superstep}: {words}; expected an attempt without a fault among {attempt}")
 
     def _prepare(self, shares: Sequence[int]) -> None:
-        """Replaces dead processes and applies the shares.
-
-        Raises:
-            _Fault: A process has ended since the superstep before, or does not start.
-        """
+        """Replaces dead processes and applies the shares; a process that has ended or does not start is a `_Fault`."""
         if self._session.losses != self._losses:
             self._end(set(self._members.values()))  # They end without a controller, some sooner than others.
             self._losses = self._session.losses

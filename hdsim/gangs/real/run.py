@@ -150,11 +150,7 @@ def _result(gang: Gang, journal: Journal) -> RealRun:
 
 
 def write_real_run(path: Path, run: RealRun) -> dict[str, Any]:
-    """Writes ``supersteps.csv``, ``metrics.json``, ``barriers.csv`` and ``faults.csv``.
-
-    Returns:
-        Entries of the manifest.
-    """
+    """Writes the files of a simulated run, ``barriers.csv`` and ``faults.csv``; returns entries of the manifest."""
     begin = run.begin
     reports = [list(entry["tasks"].values()) for entry in run.entries]
     columns = {

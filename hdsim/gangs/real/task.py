@@ -31,10 +31,7 @@ class _Over(Exception):
 
 
 class Task:
-    """A task of a gang.
-
-    It ends after `timeout` seconds without an event.
-    """
+    """A task of a gang, which ends after `timeout` seconds without an event."""
 
     def __init__(
         self, session: KazooSession, root: str, task: str, member: str, stressors: Stressors, timeout: float

@@ -124,11 +124,7 @@ def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str 
 
 
 def _parameters(family: str | Parameters, changes: Parameters) -> dict[str, Any]:
-    """Returns all parameters of a family in the order of `DEFAULTS`.
-
-    Raises:
-        ConfigError: The family or one of its parameters is not allowed.
-    """
+    """Returns all parameters of a family in the order of `DEFAULTS`, after a check of each."""
     where = "workload.family"
     if isinstance(family, str):
         if family not in FAMILIES:

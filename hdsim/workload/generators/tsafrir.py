@@ -79,12 +79,9 @@ def with_estimates(
 
 
 def histogram(jobs: int, max_estimate: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Draws the histogram of estimates of at least 200 jobs.
+    """Draws (B,) estimates in seconds, ascending, and (B,) numbers of jobs, which sum to `jobs`, at least 200.
 
     The longest estimate is at least 3600 s; it is rounded up to an integer.
-
-    Returns:
-        (B,) estimates in seconds, ascending, and (B,) numbers of jobs, which sum to `jobs`.
 
     Raises:
         WorkloadError: There are too few jobs, or the longest estimate is too short.
@@ -179,10 +176,7 @@ def tail_sizes(bins: int) -> Floats:
 
 
 def _equalised(counts: Ints, jobs: int, times: Ints) -> Ints:
-    """Adds or removes jobs, from the largest bin on, until the sum is `jobs`.
-
-    First in proportion, then one a bin, then down to one, then down to none.
-    """
+    """Adds or removes jobs, largest bin first, up to a sum: in proportion, one a bin, down to one, down to none."""
     counts = counts.copy()
     difference = jobs - int(counts.sum())
     sign = 1 if difference > 0 else -1
