@@ -126,7 +126,7 @@ def batsim_serve(
         if command is not None:
             make_folder(export)
             process = stack.enter_context(Process(command, Path(f"{export}_sched.log"), SCHEDULER))
-            scheduler.connection.process = process
+            scheduler.process = process
         try:
             with bar:
                 serve(server, scheduler.exchange, lambda: bar.update(len(server.record.jobs) - bar.n))

@@ -10,12 +10,12 @@ the shares move towards these sums by exponentiated gradient steps while tau dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from hdsim.gangs.profile import DurationProfile
 from hdsim.util.arrays import Floats, Ints
 
 #: Distance in millicores between the shares of a table.
@@ -38,10 +38,11 @@ class DurationTable:
     values: Floats  # (J, R, L) durations of each task for each of R workload sizes
 
     @classmethod
-    def of(cls, durations: Callable[[Floats], Floats], low: float, high: float) -> DurationTable:
-        """Makes a table of the durations for the shares between limits; they are called with the (L,) shares."""
-        shares = low + SPACING * np.arange(max(int(np.ceil((high - low) / SPACING)), 1) + 1, dtype=float)
-        return cls(shares, np.ascontiguousarray(durations(shares)))
+    def of(cls, profile: DurationProfile, sizes: Floats, low: float) -> DurationTable:
+        """Makes a table for (R, J) workload sizes and the shares from a lowest one to the largest of the profile."""
+        steps = max(int(np.ceil((profile.shares[-1] - low) / SPACING)), 1)
+        shares = low + SPACING * np.arange(steps + 1, dtype=float)
+        return cls(shares, np.ascontiguousarray(profile.table(sizes, shares)))
 
     @cached_property
     def slopes(self) -> Floats:

@@ -25,7 +25,7 @@ class PlannedSegments:
 
     def __init__(self, profile: DurationProfile, budget: Budget, sizes: Floats) -> None:
         self.profile, self.budget, self.sizes = profile, budget, sizes
-        self._table = DurationTable.of(lambda shares: profile.table(sizes, shares), budget.start, profile.shares[-1])
+        self._table = DurationTable.of(profile, sizes, budget.start)
         count, tasks = sizes.shape
         widths = range(1, min(WIDEST, count) + 1)
         #: Durations of the segments of each width, from 1 on, by first superstep.

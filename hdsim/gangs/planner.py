@@ -92,20 +92,15 @@ class Planner(ABC):
 
 
 class GreedyPlanner(Planner):
-    """Rule of largest improvement (Kube_Gang_Scheduling).
+    """Rule of largest improvement (Kube_Gang_Scheduling)."""
 
-    Attributes:
-        decay: Weight of a superstep of a window relative to the superstep before it.
-    """
-
-    decay = 0.95
+    decay = 0.95  # weight of a superstep of a window relative to the superstep before it
 
     def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
         """Plans the shares of windows, see :meth:`Planner.allocate`."""
         budget = self.budget
-        levels = np.arange(
-            budget.start, max(self.profile.shares[-1], budget.start) + budget.increment, budget.increment
-        )
+        highest = max(self.profile.shares[-1], budget.start)
+        levels = np.arange(budget.start, highest + budget.increment, budget.increment)
         table = self.profile.table(sizes, levels)
         given = greedy.allocate(table, first, width, budget.increments(sizes.shape[1]), self.decay)
         begin = np.cumsum(width) - width
@@ -121,21 +116,15 @@ class ExactPlanner(Planner):
 
     The minimum is exact for windows of one superstep; for longer ones :meth:`Windows.minimize` approximates it.
     Durations are linear between shares of a distance of 50 millicores.
-
-    Attributes:
-        rounds: Number of its steps.
-        smoothing: Its first and last tau.
     """
 
-    rounds = 40
-    smoothing = (0.2, 5e-4)
+    rounds = 40  # steps of that approximation
+    smoothing = (0.2, 5e-4)  # its first and last tau
 
     def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
         """Plans the shares of windows, see :meth:`Planner.allocate`."""
         tasks, total = sizes.shape[1], float(self.budget.total)
-        table = DurationTable.of(
-            lambda levels: self.profile.table(sizes, levels), self.budget.start, self.profile.shares[-1]
-        )
+        table = DurationTable.of(self.profile, sizes, self.budget.start)
         begin = np.cumsum(width) - width
         window = np.repeat(np.arange(len(width)), width)
         superstep = first[window] + np.arange(len(window)) - begin[window]

@@ -98,7 +98,7 @@ class StochasticMpc(DynamicMpc):
         self._limits = float(profile.sizes[0]), float(profile.sizes[-1])
         sizes = np.linspace(*self._limits, _SIZES)
         grid = np.repeat(sizes[:, None], tasks, axis=1)
-        self._table = DurationTable.of(lambda shares: profile.table(grid, shares), budget.start, profile.shares[-1])
+        self._table = DurationTable.of(profile, grid, budget.start)
         half = np.random.default_rng(state.seed).normal(size=(self.scenarios // 2, self.horizon, tasks))
         self._steps = np.concatenate([half, -half])
         self._shares = np.full((len(spans(self.horizon)), tasks), budget.total / tasks)

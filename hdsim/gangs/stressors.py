@@ -28,18 +28,8 @@ class Stressors:
 
     def command(self, task: str, size: float, scratch: Path) -> list[str]:
         """Returns program and arguments that execute a workload once, with temporary files in a folder."""
-        return [
-            _PROGRAM,
-            "--quiet",
-            "--metrics-brief",
-            "--no-rand-seed",
-            "--temp-path",
-            str(scratch),
-            f"--{task}",
-            str(self.instances),
-            f"--{task}-ops",
-            str(self.count(task, size)),
-        ]
+        options = ["--quiet", "--metrics-brief", "--no-rand-seed", "--temp-path", str(scratch)]
+        return [_PROGRAM, *options, f"--{task}", str(self.instances), f"--{task}-ops", str(self.count(task, size))]
 
     def count(self, task: str, size: float) -> int:
         """Returns the operations of a workload."""

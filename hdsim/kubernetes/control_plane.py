@@ -55,6 +55,8 @@ _PORTS = (
 _HIGHEST_PORT, _LOWEST_PORT = 32766, 10000
 #: In the log of a component whose port another program has taken since it was found free.
 _PORT_IS_TAKEN = "address already in use"
+#: The account that pods run as.
+_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 #: Seconds after which a start looks for components that have ended since.
 _PATIENCE = 30.0
 #: The processors of this machine are for schedulers: etcd waits for no disk, the API server collects less garbage.
@@ -257,9 +259,7 @@ class ControlPlane:
         # Pods are refused until the controller manager has made the account that they run as.
         while True:
             try:
-                self._kwokctl(
-                    "kubectl", "get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default", timeout=30
-                )
+                self._kwokctl("kubectl", "get", "--raw", _ACCOUNT, timeout=30)
                 break
             except BackendError:
                 if time.monotonic() > deadline:
@@ -292,15 +292,8 @@ class ControlPlane:
             begin = time.monotonic()
             wait = min(max(deadline - begin, 1.0), _PATIENCE)
             try:
-                self._kwokctl(
-                    "create",
-                    "cluster",
-                    "--config",
-                    str(self._config),
-                    "--kubeconfig=",
-                    f"--wait={wait:g}s",
-                    timeout=wait + 5,
-                )
+                options = ["--config", str(self._config), "--kubeconfig=", f"--wait={wait:g}s"]
+                self._kwokctl("create", "cluster", *options, timeout=wait + 5)
                 return
             except BackendError as error:
                 now = time.monotonic()
@@ -342,9 +335,8 @@ class ControlPlane:
         lines = [f"the control plane '{self.name}' cannot be started: {reason.strip()}"]
         for component in self.components():
             if component.pid is None and component.log.exists():
-                lines += [
-                    f"{component.name}: {line}" for line in component.log.read_text(errors="replace").splitlines()[-1:]
-                ]
+                last = component.log.read_text(errors="replace").splitlines()[-1:]
+                lines += [f"{component.name}: {line}" for line in last]
         return "\n".join(lines)
 
 

@@ -139,7 +139,8 @@ def platform_of(nodes: Iterable[NodeView], name: str = "kubernetes", source: str
     described = []
     for node, speed in zip(usable, speeds, strict=True):
         amounts = node.allocatable
-        shape = _type_name(node), mean if speed is None else speed, amounts
+        node_type = node.labels.get(NODE_TYPE) or node.labels.get(INSTANCE_TYPE) or "node"
+        shape = node_type, mean if speed is None else speed, amounts
         if shape not in names:
             names[shape] = unused(shape[0], types)
             types[names[shape]] = _node_type(amounts, shape[1], processors)
@@ -207,10 +208,6 @@ def _speed(node: NodeView) -> float | None:
     return speed if 0 < speed < math.inf else None
 
 
-def _type_name(node: NodeView) -> str:
-    return node.labels.get(NODE_TYPE) or node.labels.get(INSTANCE_TYPE) or "node"
-
-
 def _own_labels(node: NodeView, node_type: str) -> dict[str, str]:
     """Returns the labels of a node that hdsim does not give it by itself."""
     given = {HOSTNAME: node.name, INSTANCE_TYPE: label_safe(node_type), **MANAGED}
@@ -270,7 +267,8 @@ def require_fake(connection: Connection, done: str) -> None:
         ConfigError: A node has a real kubelet.
         BackendError: The nodes may not be read.
     """
-    real = [node["metadata"]["name"] for node in _nodes(connection) if FAKE not in _annotations(node)]
+    found = [node["metadata"] for node in _nodes(connection)]
+    real = [metadata["name"] for metadata in found if FAKE not in (metadata.get("annotations") or {})]
     if real:
         also = f" and {len(real) - 1} more" if len(real) > 1 else ""
         raise ConfigError(
@@ -278,10 +276,6 @@ def require_fake(connection: Connection, done: str) -> None:
             "--real takes any cluster",
             where="--kubeconfig",
         )
-
-
-def _annotations(node: Mapping[str, Any]) -> Mapping[str, str]:
-    return node["metadata"].get("annotations") or {}
 
 
 def create_nodes(connection: Connection, manifests: Sequence[Mapping[str, Any]], timeout: float) -> None:

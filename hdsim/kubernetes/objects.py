@@ -129,7 +129,7 @@ class PodView:
             annotations.get(POD_GROUP) or labels.get(POD_GROUP_LABEL) or "",
             _count(annotations.get(POD_GROUP_SIZE)),
             spec.get("activeDeadlineSeconds"),
-            _seconds(metadata["creationTimestamp"]),
+            datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
             "deletionTimestamp" in metadata,
             bool(spec.get("schedulingGates")),
             annotations,
@@ -373,10 +373,6 @@ def _fault_of_duration(annotations: Mapping[str, str]) -> str:
 
 def _count(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() and int(text) > 0 else None
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
 
 
 class JobPods:

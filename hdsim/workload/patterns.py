@@ -162,18 +162,6 @@ def _of_pairs(tasks: int, volume: float, sources: ArrayLike, targets: ArrayLike)
     return Pattern(tasks, sources, targets, np.full(len(sources), volume))
 
 
-def _none(tasks: int, volume: float) -> Pattern:
-    return Pattern(tasks)
-
-
-def _h_relation(tasks: int, volume: float) -> Pattern:
-    return Pattern(tasks, exchange=volume / (tasks - 1))
-
-
-def _all_to_all(tasks: int, volume: float) -> Pattern:
-    return Pattern(tasks, exchange=volume)
-
-
 def _ring(tasks: int, volume: float) -> Pattern:
     each = np.arange(tasks)
     return _of_pairs(tasks, volume, each, np.roll(each, -1))
@@ -195,9 +183,9 @@ def _master_worker(tasks: int, volume: float) -> Pattern:
 
 
 _MAKERS: dict[str, Callable[[int, float], Pattern]] = {
-    "none": _none,
-    "h_relation": _h_relation,
-    "all_to_all": _all_to_all,
+    "none": lambda tasks, volume: Pattern(tasks),
+    "h_relation": lambda tasks, volume: Pattern(tasks, exchange=volume / (tasks - 1)),
+    "all_to_all": lambda tasks, volume: Pattern(tasks, exchange=volume),
     "ring": _ring,
     "halo_2d": _halo_2d,
     "master_worker": _master_worker,

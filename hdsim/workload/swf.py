@@ -69,7 +69,7 @@ _IDENTITIES = {
     "queue": QUEUE,
     "partition": PARTITION,
 }
-_OWNERS = ("user", "group", "executable", "queue", "partition")
+_OWNERS = tuple(_IDENTITIES)[2:]
 _WHOLE = (*_IDENTITIES.values(), ALLOCATED, REQUESTED)
 #: Integers above this are not exact in float64.
 _EXACT = 2.0**53
@@ -107,7 +107,7 @@ def read_swf(path: str | Path, *, waits: bool = False) -> tuple[RawJobs, str]:
 
     @functools.cache
     def line_numbers() -> NDArray[np.int64]:
-        return _line_numbers(content) if lines is None else lines
+        return np.array([line for line, _ in _data_lines(content)], np.int64) if lines is None else lines
 
     requested = table[:, REQUESTED] > 0
     own_memory = table[:, REQUESTED_MEMORY] > 0
@@ -215,10 +215,6 @@ def _data_lines(content: bytes) -> list[tuple[int, str]]:
     return [(number, text) for number, text in numbered if text.strip()]
 
 
-def _line_numbers(content: bytes) -> NDArray[np.int64]:
-    return np.array([number for number, _ in _data_lines(content)], np.int64)
-
-
 def _header(content: bytes) -> dict[str, str]:
     """Returns the header comments ``; Key: value``; repeated keys and continuation lines are joined by line breaks."""
     header: dict[str, str] = {}
@@ -266,7 +262,7 @@ def format_swf(workload: Workload) -> str:
         workload.memory,
         # A job that ends with an error has failed, whatever its status says.
         np.where((workload.return_code != 0) & (workload.status != CANCELLED), FAILED, workload.status),
-        *(getattr(workload, name) for name in ("user", "group", "executable", "queue", "partition")),
+        *(getattr(workload, name) for name in _OWNERS),
     )
     for job, submit, run, cores, requested, memory, *rest in zip(*(column.tolist() for column in numbers), strict=True):
         kilobytes = _kilobytes(memory) if memory > 0 else -1
@@ -335,13 +331,9 @@ def distinct_ids(raw: RawJobs, path: str | Path | None = None) -> RawJobs:
         taken.add(name)
         names.append(name)
     if path is not None:
-        count, example = len(ids) - len(seen), _first(names)
+        count, example = len(ids) - len(seen), next(name for name in names if "." in name)
         _log.warning("%s: %d jobs have the number of an earlier one and are named such as %s", path, count, example)
     return replace(raw, columns=raw.columns | {"job_id": np.array(names, object)})
-
-
-def _first(names: list[str]) -> str:
-    return next(name for name in names if "." in name)
 
 
 def _rows(raw: RawJobs, rows: NDArray[np.int64]) -> RawJobs:

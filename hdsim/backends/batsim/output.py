@@ -202,14 +202,14 @@ class OutputWriter:
         names = ",".join(csv_fields(row[:3]))
         success = int(state == FinalState.COMPLETED_SUCCESSFULLY)
         head = f"{names},{row.submission:.6f},{row.size},{walltime:.6f},{success},{state.name}"
-        metadata = _quoted(self.metadata.get(outcome.job, ""))
+        metadata = self.metadata.get(outcome.job, "").replace('"', '""')
         if state == FinalState.REJECTED:
-            return f"{head},,,,,,,,,{metadata}\n"
+            return f'{head},,,,,,,,,"{metadata}"\n'
         start, finish = outcome.start, outcome.finish
         execution, wait = finish - start, start - row.submission
         return (
             f"{head},{start:.6f},{execution:.6f},{finish:.6f},{wait:.6f},{wait + execution:.6f},"
-            f"{_stretch(wait, execution):.6f},{outcome.alloc},{outcome.joules:.6f},{metadata}\n"
+            f'{_stretch(wait, execution):.6f},{outcome.alloc},{outcome.joules:.6f},"{metadata}"\n'
         )
 
     def _schedule(
@@ -267,11 +267,6 @@ def _stretch(wait: float, execution: float) -> float:
     if execution:
         return (wait + execution) / execution
     return math.inf if wait else 1.0
-
-
-def _quoted(text: str) -> str:
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def _six(value: float) -> str:

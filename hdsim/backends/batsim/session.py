@@ -39,15 +39,7 @@ _NOT_SUBMITTED, _RUNNING = int(FinalState.NOT_SUBMITTED), int(FinalState.RUNNING
 #: Name of the sender in errors.
 SENDER = "Batsim"
 #: States in which Batsim reports the end of a job.
-_ENDS = {
-    state.name: int(state)
-    for state in (
-        FinalState.COMPLETED_SUCCESSFULLY,
-        FinalState.COMPLETED_FAILED,
-        FinalState.COMPLETED_WALLTIME_REACHED,
-        FinalState.COMPLETED_KILLED,
-    )
-}
+_ENDS = {state.name: int(state) for state in FinalState if state.name.startswith("COMPLETED")}
 _NOTIFICATIONS = (
     "no_more_static_job_to_submit",
     "no_more_external_event_to_occur",

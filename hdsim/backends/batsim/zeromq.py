@@ -237,23 +237,17 @@ def serve(
                 progress()
 
 
-class SchedulerSocket:
-    """The ZeroMQ socket to the REP socket of a scheduler, whose replies may take `timeout` seconds of real time each.
+class SchedulerSocket(ZeromqConnection):
+    """The connection to the REP socket of a scheduler, whose replies may take `timeout` seconds of real time each.
 
     Raises:
         ConfigError: The endpoint cannot be used.
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:
+        super().__init__("REQ", endpoint, peer=SCHEDULER, where="-s")
         self.waited = 0.0  # real time spent on waiting for replies, in seconds
-        self.connection = ZeromqConnection("REQ", endpoint, peer=SCHEDULER, where="-s")
         self._timeout = timeout
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
 
     def exchange(self, message: str) -> bytes:
         """Sends a message and waits for the reply.
@@ -263,8 +257,8 @@ class SchedulerSocket:
         """
         begin = time.perf_counter()
         try:
-            self.connection.send(message.encode("utf-8", "replace"))
-            reply = self.connection.receive(self._timeout)
+            self.send(message.encode("utf-8", "replace"))
+            reply = self.receive(self._timeout)
         except BackendError as error:
             error.message += f"; the last message to it was {message[:120]}"
             raise

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_DONE, _FAILED, _KILLED = (
-    FinalState.COMPLETED_SUCCESSFULLY,
-    FinalState.COMPLETED_FAILED,
-    FinalState.COMPLETED_KILLED,
-)
 #: Refused bindings of a pod after which its gang is decided on anew, if others of it are bound.
 _ATTEMPTS = 5
 _QUEUED, _STARTING, _RUNNING = FinalState.QUEUED, FinalState.STARTING, FinalState.RUNNING
@@ -407,11 +402,10 @@ class PodJobs:
 
     def _final_state(self, members: Sequence[Member]) -> FinalState:
         gone = [member for member in members if member.phase is PodPhase.GONE]
-        if any(self._nodes.number.get(member.node) in self.cluster.down for member in gone):
-            return _FAILED
-        if gone:
-            return _KILLED
-        return _DONE if all(member.succeeded for member in members) else _FAILED
+        if gone and not any(self._nodes.number.get(member.node) in self.cluster.down for member in gone):
+            return FinalState.COMPLETED_KILLED
+        done = all(member.succeeded for member in members) and not gone
+        return FinalState.COMPLETED_SUCCESSFULLY if done else FinalState.COMPLETED_FAILED
 
 
 def _asks(pod: PodView) -> tuple[Any, ...]:

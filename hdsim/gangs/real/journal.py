@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError
+from hdsim.util.files import synchronize
 
 
 class Journal:
@@ -31,9 +32,7 @@ class Journal:
         self.supersteps = [entry for entry in entries if "tasks" in entry]  # the finished ones in their order
         if [entry["superstep"] for entry in self.supersteps] != list(range(len(self.supersteps))):
             raise ConfigError("expected the supersteps from 0 on, each once and in order", where=str(path))
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        synchronize([path])
 
     def start(self, **entry: Any) -> None:
         """Appends the start of a controller."""

@@ -167,7 +167,7 @@ _LUBLIN_RULES = _INTEGERS | {
     "max_estimate": POSITIVE | NULL,
     "arrival_factor": NOT_NEGATIVE,
     **dict.fromkeys(("load", "serial"), NOT_NEGATIVE | NULL),
-    **dict.fromkeys(("runtime_factor", "width_factor", "burstiness"), POSITIVE),
+    **dict.fromkeys(_FACTORS, POSITIVE),
     "memory": Rule(
         "a list of MB per core such as [500, 1000]",
         lambda value: isinstance(value, list | tuple) and bool(value) and all(map(NOT_NEGATIVE.accepts, value)),
