@@ -193,6 +193,26 @@ class NodeView:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PodGroupView:
+    """A PodGroup."""
+
+    key: str
+    uid: str
+    version: str
+    gang: tuple[str, str]  # namespace and name of its gang
+    min_member: int | None  # number of pods that have to start together, None if it is no positive integer
+
+    @classmethod
+    def of(cls, group: Mapping[str, Any]) -> PodGroupView:
+        """Reads a PodGroup object."""
+        metadata = group["metadata"]
+        gang = metadata["namespace"], metadata["name"]
+        number = (group.get("spec") or {}).get("minMember")
+        valid = isinstance(number, int) and number > 0
+        return cls("/".join(gang), metadata["uid"], metadata["resourceVersion"], gang, number if valid else None)
+
+
 @lru_cache(maxsize=4096)
 def quantity(text: str | float) -> float:
     """Returns the value of a quantity such as ``500m`` or ``2Gi``, rounded up to thousandths.

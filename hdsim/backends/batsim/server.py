@@ -14,8 +14,7 @@ from procset import ProcSet
 
 from hdsim.backends.batsim.energy import Meter
 from hdsim.backends.batsim.hosts import HostCores, Hosts
-from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, check_events, describe_simulation
-from hdsim.backends.batsim.jobs import ServedJobs
+from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, ServedJobs, check_events, describe_simulation
 from hdsim.backends.batsim.output import JobOutcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
     FROM_SCHEDULER,

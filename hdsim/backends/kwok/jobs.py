@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hdsim.backends.kwok.trace import PodTrace
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.cache import Change
-    from hdsim.kubernetes.pod_groups import PodGroupView
+    from hdsim.kubernetes.objects import PodGroupView
 
 log = logging.getLogger(__name__)
 

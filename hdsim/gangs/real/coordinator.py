@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hdsim.errors import BackendError
-from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.launcher import Launcher
-from hdsim.gangs.real.session import KazooSession
+from hdsim.gangs.real.session import Closed, DoubleBarrier, KazooSession, Queue
 from hdsim.gangs.real.task import CONTROLLER
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hdsim.errors import BackendError, HdsimError
-from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
-from hdsim.gangs.real.session import KazooSession
+from hdsim.gangs.real.session import Closed, DoubleBarrier, KazooSession, Queue
 from hdsim.gangs.stressors import Stressors
 from hdsim.util.process import Process
 
