@@ -80,21 +80,13 @@ class Backend:
             cls.name = snake_case(cls.__name__)
 
     def read_platform(self) -> Platform:
-        """Reads the platform of ``platform=cluster``.
-
-        Raises:
-            ConfigError: The backend has none of its own.
-        """
+        """Reads the platform of ``platform=cluster``; ConfigError of a backend without one of its own."""
         raise ConfigError(
             f"expected a platform file, backend {self.name} has no cluster to read", where="platform.path"
         )
 
     def read_workload(self, platform: Platform) -> Workload:
-        """Reads the workload of ``workload=cluster``, which may have no jobs yet.
-
-        Raises:
-            ConfigError: The backend has none of its own.
-        """
+        """Reads the workload of ``workload=cluster``, perhaps without jobs yet; ConfigError of a backend without."""
         raise ConfigError(f"expected a workload, backend {self.name} has no cluster to read", where="workload.path")
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:

@@ -79,11 +79,7 @@ class Lookahead:
         return ArrayShape((self.actions * self.columns,))
 
     def check(self, predicted: int, where: str) -> None:
-        """Checks that the predictions reach as far as the actions and the columns; `where` is for the error.
-
-        Raises:
-            ConfigError: They do not.
-        """
+        """Checks that the predictions reach as far as the actions and the columns, or raises ConfigError at `where`."""
         for key, needed in (("actions", self.actions - 1), ("columns", self.columns)):
             if needed > predicted:
                 raise ConfigError(
@@ -119,11 +115,7 @@ class GangSeries:
 
     @classmethod
     def of(cls, problem: Lookahead, planner: Planner, actual: Floats) -> GangSeries:
-        """Plans all rows.
-
-        Raises:
-            ConfigError: The predictions do not reach as far as the actions and the columns.
-        """
+        """Plans all rows, or raises ConfigError if predictions do not reach as far as the actions and the columns."""
         rows, columns, _ = planner.predictions.shape
         problem.check(columns, "env")
         made = cls()

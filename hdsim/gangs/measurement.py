@@ -46,11 +46,7 @@ class Measurement:
     timeout: float  # longest duration of a point in seconds
 
     def check(self) -> None:
-        """Checks that this machine can execute the tasks under the limits.
-
-        Raises:
-            ConfigError: It cannot.
-        """
+        """Checks that this machine can execute the tasks under the limits, or raises ConfigError."""
         self.stressors.check(self.tasks)
         self.limits.check(self.shares)
         cores = len(os.sched_getaffinity(0))

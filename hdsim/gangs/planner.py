@@ -30,11 +30,7 @@ class Budget:
     cap: int = 8000  # largest shares of a task under EXPPO
 
     def check(self, tasks: int) -> None:
-        """Checks that the shares suffice for a number of tasks.
-
-        Raises:
-            ConfigError: They do not.
-        """
+        """Checks that the shares suffice for a number of tasks, or raises ConfigError."""
         if self.start * tasks > self.total:
             message = f"expected at least {self.start * tasks} millicores, {self.start} for each of {tasks} tasks"
             raise ConfigError(f"{message}, got {self.total}", where="shares.total")

@@ -66,11 +66,7 @@ class DurationProfile:
         return table
 
     def of(self, tasks: Sequence[str]) -> DurationProfile:
-        """Returns the profile of some of the tasks, in the given order.
-
-        Raises:
-            ConfigError: A task has no profile.
-        """
+        """Returns the profile of some of the tasks, in the given order; ConfigError for a task without one."""
         for task in tasks:
             if task not in self.tasks:
                 message = f"expected a task of the profile ({', '.join(self.tasks)}), got '{task}'"

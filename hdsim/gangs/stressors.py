@@ -36,11 +36,7 @@ class Stressors:
         return max(1, round(self.scale * self.operations[task] * size))
 
     def verify(self, task: str, size: float, status: int, output: str) -> None:
-        """Checks that a command has executed its workload: stress-ng skips what a machine lacks, with status 0.
-
-        Raises:
-            BackendError: It has not.
-        """
+        """Raises BackendError if a command has not executed its workload: stress-ng skips what a machine lacks."""
         executed = re.search(rf"\] {re.escape(task)} +(\d+)\s", output)
         count = int(executed[1]) if executed else 0
         if status or count < self.count(task, size):
@@ -66,11 +62,7 @@ class Stressors:
 
 
 def version() -> str:
-    """Returns the name and version of stress-ng.
-
-    Raises:
-        ConfigError: It is missing.
-    """
+    """Returns the name and version of stress-ng; ConfigError if it is missing."""
     name, _, number = _output("--version").partition(", version ")
     return f"{name} {number.split()[0]}" if number else name.strip()
 

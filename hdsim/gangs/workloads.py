@@ -85,11 +85,7 @@ def read_workloads(
 
 
 def check_rows(needed: int, rows: int, *, where: str = "supersteps", parts: str = "start + supersteps") -> None:
-    """Checks that series have the row before `needed`; the key and the words for `needed` are for the message.
-
-    Raises:
-        ConfigError: They have not.
-    """
+    """Checks that series have the row before `needed`, or raises ConfigError with the key and the words for it."""
     if needed > rows:
         raise ConfigError(f"expected {parts} of at most {rows}, the rows of the series, got {needed}", where=where)
 
@@ -132,11 +128,7 @@ def _read_tables(names: Iterable[str], folder: Path, kind: str) -> dict[str, Flo
 
 
 def csv_file(folder: Path, name: str) -> Path:
-    """Returns the file ``NAME.csv`` or ``NAME.csv.gz`` of a folder.
-
-    Raises:
-        ConfigError: There is neither.
-    """
+    """Returns the file ``NAME.csv`` or ``NAME.csv.gz`` of a folder; ConfigError if there is neither."""
     plain, packed = folder / f"{name}.csv", folder / f"{name}.csv.gz"
     if not (plain.is_file() or packed.is_file()):
         raise ConfigError(f"expected {plain.name} or {packed.name}, found neither", where=str(folder))

@@ -74,11 +74,7 @@ def build_folder() -> Path:
 
 
 def find_programs(names: tuple[str, ...]) -> dict[str, Path]:
-    """Finds programs by their file names in `build_folder` or on PATH.
-
-    Raises:
-        ConfigError: Some are missing.
-    """
+    """Finds programs by their file names in `build_folder` or on PATH; ConfigError if some are missing."""
     places = os.pathsep.join([str(build_folder()), os.environ.get("PATH", os.defpath)])
     found = {name: shutil.which(name, path=places) for name in names}
     missing = [name for name, path in found.items() if path is None]
@@ -88,11 +84,7 @@ def find_programs(names: tuple[str, ...]) -> dict[str, Path]:
 
 
 def kubernetes_version(apiserver: Path) -> str:
-    """Returns the version of a kube-apiserver, such as ``v1.36.3``.
-
-    Raises:
-        ConfigError: It does not report one.
-    """
+    """Returns the version of a kube-apiserver, such as ``v1.36.3``; ConfigError if it reports none."""
     found = re.search(r"v\d+\.\d+\.\d+\S*", _version_of(apiserver))
     if found is None:
         raise ConfigError(f"expected a program that reports its version for --version, got '{apiserver}'")

@@ -173,11 +173,7 @@ class Connection:
         return _object(self.call(self.ask("GET", path)))
 
     def require_namespace(self, name: str, where: str) -> None:
-        """Checks that a namespace exists, if the credentials permit to read it.
-
-        Raises:
-            ConfigError: It does not exist.
-        """
+        """Raises ConfigError if a namespace does not exist, as far as the credentials permit to read it."""
         status, _ = self.request("GET", f"/api/v1/namespaces/{quote(name, safe='')}")
         if status == 404 or not name:
             raise ConfigError(f"expected a namespace of {self.server}, got '{name}'", where=where)

@@ -170,21 +170,13 @@ class ControlPlane:
         return not running
 
     def down(self) -> None:
-        """Ends all processes, deletes the folder and removes the control plane from the kubeconfig files.
-
-        Raises:
-            ConfigError: There is no such control plane of hdsim.
-        """
+        """Ends all processes and removes folder and kubeconfig entries; ConfigError without such a control plane."""
         self.check_exists()
         with _exclusive():
             self.remove()
 
     def check_exists(self) -> None:
-        """Checks that there is such a control plane of hdsim.
-
-        Raises:
-            ConfigError: There is none.
-        """
+        """Raises ConfigError if there is no such control plane of hdsim."""
         if not self._config.exists():
             names = ", ".join(plane.name for plane in control_planes(self._workdir)) or "none"
             raise ConfigError(

@@ -94,11 +94,7 @@ def node_manifest(
 def type_manifests(
     name: str, number: int, amounts: Amounts, labels: Mapping[str, str], taints: Sequence[Taint]
 ) -> list[dict[str, Any]]:
-    """Returns equal Nodes of Kwok, ``NAME-0`` and so on.
-
-    Raises:
-        ConfigError: The name is not a DNS label.
-    """
+    """Returns equal Nodes of Kwok, ``NAME-0`` and so on; ConfigError if the name is no DNS label."""
     if not NODE_NAME.fullmatch(name) or len(name) > 50:
         raise ConfigError(f"expected lower case letters, digits and '-', got '{name}'", where="--type")
     marks = {INSTANCE_TYPE: name, NODE_TYPE: name, **labels}
@@ -306,11 +302,7 @@ def create_nodes(connection: Connection, manifests: Sequence[Mapping[str, Any]],
 
 
 def delete_nodes(connection: Connection) -> int:
-    """Deletes the nodes that hdsim has created; returns their number.
-
-    Raises:
-        BackendError: It is refused.
-    """
+    """Deletes the nodes that hdsim has created, and returns their number; BackendError if it is refused."""
     paths = [f"{_NODES}/{node['metadata']['name']}" for node in _nodes(connection, f"?{SELECTOR}")]
     connection.call(_send_all(connection, "DELETE", [(path, None) for path in paths]))
     return len(paths)

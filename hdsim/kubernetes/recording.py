@@ -85,11 +85,7 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> Recording:
-        """Reads a recording.
-
-        Raises:
-            ConfigError: It is damaged, or no recording.
-        """
+        """Reads a recording; ConfigError if the file is damaged, or none."""
         with path.open("rb") as file:
             nodes: dict[str, Amounts] = {}
             bindings: list[RecordedBinding] = []
@@ -234,11 +230,7 @@ class Recorder:
         return self._cache.relists
 
     def run(self, stop: Sequence[int], *, bindings: int | None = None, idle: float | None = None) -> None:
-        """Records until a signal comes, there are as many bindings, or none has come for `idle` seconds.
-
-        Raises:
-            BackendError: The watch is lost.
-        """
+        """Records until a signal, so many bindings or `idle` seconds without one; BackendError if the watch is lost."""
         latest = time.monotonic()
         while not stop and (bindings is None or self.bindings < bindings):
             before = self.bindings

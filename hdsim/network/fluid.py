@@ -246,11 +246,7 @@ class Fluid:
         self._start(Transfer(key, now, phase.task, bound), phase.parallel_time(seconds))
 
     def set_seconds(self, key: Hashable, seconds: float) -> None:
-        """Changes the total computation time of a parallel task.
-
-        Raises:
-            ValueError: `seconds` is not positive and finite.
-        """
+        """Changes the total computation time of a parallel task; ValueError unless it is positive and finite."""
         if not 0 < seconds < math.inf:
             raise ValueError(f"expected a finite computation of more than 0 s, got {seconds}")
         self._bounds[self._transfers[key]] = 1.0 / seconds

@@ -218,11 +218,7 @@ class Platform:
         return tuple(group.taints for group in self._groups for _ in range(group.number))
 
     def of_kind(self, kind: str) -> Platform:
-        """Returns the platform as one of another kind; see `kind`.
-
-        Raises:
-            PlatformError: There is no such kind.
-        """
+        """Returns the platform as one of another kind, see `kind`; PlatformError without such a kind."""
         if kind == self.kind:
             return self
         other = self.from_dict({**self._document, "kind": kind}, self.source)

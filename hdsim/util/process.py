@@ -101,11 +101,7 @@ class Process:
         return self.fault()
 
     def wait(self, seconds: float) -> None:
-        """Waits for the child to end with status 0.
-
-        Raises:
-            BackendError: It does not end in time, or with an error.
-        """
+        """Waits for the child to end with status 0 in some seconds; BackendError if it does not."""
         try:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:

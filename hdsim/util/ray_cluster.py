@@ -54,11 +54,7 @@ def connect(address: str | None, cpus: int, where: str) -> bool:
 
 
 def nodes_alive() -> dict[str, float]:
-    """Processors of each node of the cluster by its name, of those that have any.
-
-    Raises:
-        BackendError: There is none.
-    """
+    """Processors of each node of the cluster by its name, of those that have any; BackendError without one."""
     import ray
 
     nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}

@@ -72,11 +72,7 @@ ANYTHING = Rule("anything", lambda value: True)
 
 
 def check_keys(group: str, given: Iterable[str], allowed: Collection[str]) -> None:
-    """Checks the keys of a group of the configuration.
-
-    Raises:
-        ConfigError: One is unknown; the nearest one and those allowed are named.
-    """
+    """Raises ConfigError for an unknown key of a group, with the nearest one and those that are allowed."""
     for key in given:
         if key not in allowed:
             message = f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
@@ -84,11 +80,7 @@ def check_keys(group: str, given: Iterable[str], allowed: Collection[str]) -> No
 
 
 def require(group: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) -> None:
-    """Checks settings of a group of the configuration.
-
-    Raises:
-        ConfigError: Some values are not allowed; all of them are listed.
-    """
+    """Raises ConfigError for the settings of a group that are not allowed; all of them are listed."""
     faults = [rule.fault(values[key], f"{group}.{key}") for key, rule in rules.items() if key in values]
     found = [fault for fault in faults if fault is not None]
     if found:

@@ -32,11 +32,7 @@ def shown(value: Any) -> str:
 
 
 def number_in(text: str) -> float:
-    """Returns the number in a field of an input file; unlike `float` it takes no underscores, as in 1_000.
-
-    Raises:
-        ValueError: The text is no number.
-    """
+    """Returns the number in a field of a file, else raises ValueError; unlike `float` it takes no 1_000."""
     if "_" in text:
         raise ValueError(f"could not convert string to float: {text!r}")
     return float(text)

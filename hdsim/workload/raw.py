@@ -40,11 +40,7 @@ class RawJobs:
 
 
 def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int = 10) -> None:
-    """Raises one error for the faults of a file, if any.
-
-    Raises:
-        WorkloadError: The file has faults.
-    """
+    """Raises one WorkloadError for the faults of a file, if any."""
     if not errors:
         return
     rest = len(errors) - shown

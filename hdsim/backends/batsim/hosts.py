@@ -241,11 +241,7 @@ class HostCores:
         return sorted(hosts)
 
     def allocate(self, job: int, hosts: list[int]) -> None:
-        """Makes hosts busy.
-
-        Raises:
-            DecisionError: One is already.
-        """
+        """Makes hosts busy; DecisionError if one is already."""
         if not self._idle.issuperset(hosts):
             raise DecisionError(f"expected idle cores, got busy {sorted(set(hosts) - self._idle)}")
         self._idle.difference_update(hosts)

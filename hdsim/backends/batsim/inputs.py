@@ -211,11 +211,7 @@ class ServedJobs:
         return workload.replaced(submission_time=joined["submission_time"])
 
     def row(self, job_id: str) -> int:
-        """Returns the row of a job.
-
-        Raises:
-            BackendError: There is no such job.
-        """
+        """Returns the row of a job; BackendError without such a job."""
         row = self._rows.get(job_id)
         if row is None:
             raise BackendError(f"unknown job '{job_id}'")
@@ -252,11 +248,7 @@ class ServedJobs:
         return progress_of(self._documents[job]["profile"], self._profiles_of(job), done, share)
 
     def check_mapping(self, job: int, mapping: Any, size: int) -> None:
-        """Refuses a mapping of executors to hosts that would change what a job does.
-
-        Raises:
-            BackendError: It would, or is not a mapping.
-        """
+        """Refuses, with a BackendError, a mapping of executors to hosts that would change what a job does."""
         if not mapping:
             return
         try:
@@ -273,11 +265,7 @@ class ServedJobs:
             )
 
     def register_profile(self, workload: str, name: str, profile: Mapping[str, Any]) -> None:
-        """Adds a profile.
-
-        Raises:
-            BackendError: There is another one of this name.
-        """
+        """Adds a profile; BackendError if there is another one of this name."""
         if self.profiles.setdefault(workload, {}).setdefault(name, profile) != profile:
             raise BackendError(f"profile '{name}' of '{workload}' is another already")
 

@@ -253,11 +253,7 @@ class OutputWriter:
 
 
 def make_folder(prefix: str) -> None:
-    """Makes the folders in the prefix of the files.
-
-    Raises:
-        ConfigError: They cannot be made.
-    """
+    """Makes the folders in the prefix of the files; ConfigError if that is not possible."""
     with writable("a prefix of files", prefix):
         Path(prefix).parent.mkdir(parents=True, exist_ok=True)
 

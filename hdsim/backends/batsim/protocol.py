@@ -253,11 +253,7 @@ def _fault(where: str, message: str) -> BackendError:
 
 
 def parse_hosts(text: str, count: int) -> list[int]:
-    """Returns the host ids of an interval set; see :func:`hdsim.util.intervals.parse_interval_set`.
-
-    Raises:
-        BackendError: The text is not such a set.
-    """
+    """Returns the ids of :func:`hdsim.util.intervals.parse_interval_set`; BackendError for another text."""
     try:
         return parse_interval_set(text, count)
     except ValueError as error:
@@ -265,11 +261,7 @@ def parse_hosts(text: str, count: int) -> list[int]:
 
 
 def split_job_id(job_id: str) -> tuple[str, str]:
-    """Returns workload and own id of a job: ``w0!1`` -> ``w0``, ``1``.
-
-    Raises:
-        BackendError: The id has no workload.
-    """
+    """Returns workload and own id of a job: ``w0!1`` -> ``w0``, ``1``; BackendError without a workload."""
     workload, separator, own = job_id.partition(SEPARATOR)
     if not (workload and separator and own):
         raise BackendError(f"expected a job id such as 'w0{SEPARATOR}1', got {shown(job_id)}")

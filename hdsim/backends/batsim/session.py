@@ -262,11 +262,7 @@ class BatsimSession:
         self.cluster.end(job, state)
 
     def check_allocation(self, job: int, found: str, where: str) -> None:
-        """Compares the hosts that Batsim reports for a job with those of its EXECUTE_JOB.
-
-        Raises:
-            BackendError: They differ.
-        """
+        """Raises BackendError if the hosts that Batsim reports for a job are not those of its EXECUTE_JOB."""
         given, count = self.allocations[job], self.cluster.platform.n_cores
         if found != given and parse_hosts(found, count) != parse_hosts(given, count):
             raise BackendError(f"expected '{given}', got '{found}'", where=where)

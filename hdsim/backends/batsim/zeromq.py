@@ -250,11 +250,7 @@ class SchedulerSocket(ZeromqConnection):
         self._timeout = timeout
 
     def exchange(self, message: str) -> bytes:
-        """Sends a message and waits for the reply.
-
-        Raises:
-            BackendError: See :meth:`ZeromqConnection.receive`.
-        """
+        """Sends a message and waits for the reply; errors are those of :meth:`ZeromqConnection.receive`."""
         begin = time.perf_counter()
         try:
             self.send(message.encode("utf-8", "replace"))

@@ -86,11 +86,7 @@ class KwokSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> KwokSettings:
-        """Makes settings by their keys.
-
-        Raises:
-            ConfigError: A key is unknown, or a value is not allowed.
-        """
+        """Makes settings by their keys; ConfigError for an unknown key or a value that is not allowed."""
         check_keys("backend", given, [each.name for each in fields(cls)])
         return cls(**given)
 

@@ -115,11 +115,7 @@ def make_forecaster(spec: Mapping[str, Any]) -> Forecaster:
 
 
 def by_name(name: str, where: str) -> Forecaster:
-    """Makes a forecaster with default settings.
-
-    Raises:
-        ConfigError: There is none of that name, or a package that it needs is not installed.
-    """
+    """Makes a forecaster with default settings; ConfigError without one of that name, or without its package."""
     if name not in FORECASTERS:
         message = f"expected forecasters out of {', '.join(FORECASTERS)}, got '{name}'{nearest(name, FORECASTERS)}"
         raise ConfigError(message, where=where)

@@ -96,11 +96,7 @@ class KazooSession:
                 raise TimeoutError
 
     def create(self, path: str, data: bytes = b"", **kind: bool) -> None:
-        """Creates a node, and the nodes above it with ``makepath``.
-
-        Raises:
-            LookupError: There is no node above it.
-        """
+        """Creates a node, and those above it with ``makepath``; LookupError without a node above it."""
         from kazoo.exceptions import NodeExistsError
 
         try:
@@ -109,11 +105,7 @@ class KazooSession:
             return
 
     def children(self, path: str) -> set[str]:
-        """Returns the names of the nodes below a node, and watches for changes.
-
-        Raises:
-            LookupError: There is no such node.
-        """
+        """Returns the names of the nodes below a node, and watches for changes; LookupError without such a node."""
         return set(self._call(self._client.get_children, path, watch=self.wake))
 
     def exists(self, path: str) -> bool:
@@ -121,11 +113,7 @@ class KazooSession:
         return self._call(self._client.exists, path, watch=self.wake) is not None
 
     def data(self, path: str) -> bytes:
-        """Returns the data of a node.
-
-        Raises:
-            LookupError: There is no such node.
-        """
+        """Returns the data of a node; LookupError without such a node."""
         return self._call(self._client.get, path)[0]
 
     def delete(self, path: str) -> None:
@@ -201,11 +189,7 @@ class DoubleBarrier:
         self._all("entered", self._members, seconds)
 
     def leave(self, member: str, report: bytes = b"") -> None:
-        """Leaves; `gather` waits for the others.
-
-        Raises:
-            Closed: The barrier is not open.
-        """
+        """Leaves an open barrier, else raises Closed; `gather` waits for the others."""
         self._create(f"left/{member}", report)
 
     def gather(self, members: Collection[str], seconds: float) -> dict[str, bytes]:
