@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hdsim.errors import ConfigError
+from hdsim.platform.model import Platform
 from hdsim.results.moment import Shown
+from hdsim.results.result import Result
+from hdsim.scheduling.agent import Agent
 from hdsim.simulation.replay import ReplayBackend as ReplayBackend
 from hdsim.simulation.replay import carry_out, replay
 from hdsim.simulation.setup import (
     Model,
+    ReplaySetup,
     make_contention,
     make_failures,
     make_network,
@@ -25,13 +29,7 @@ from hdsim.simulation.setup import (
 from hdsim.simulation.simulation import Simulation
 from hdsim.simulation.terminal import ReplayBar
 from hdsim.util.plugins import PluginType, installed, snake_case
-
-if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
-    from hdsim.results.result import Result
-    from hdsim.scheduling.agent import Agent
-    from hdsim.simulation.setup import ReplaySetup
-    from hdsim.workload.model import Workload
+from hdsim.workload.model import Workload
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from hdsim.platform.schema import (
     QUANTITIES,
     NodeGroup,
     PlatformSpec,
+    Taint,
     check_document,
     inline_types,
     name_nodes,
@@ -31,9 +32,6 @@ from hdsim.util.arrays import read_only
 from hdsim.util.copies import itself
 from hdsim.util.text import label_safe
 from hdsim.util.units import in_bytes
-
-if TYPE_CHECKING:
-    from hdsim.platform.schema import Taint
 
 #: Labels that every node has.
 HOSTNAME, INSTANCE_TYPE = "kubernetes.io/hostname", "node.kubernetes.io/instance-type"

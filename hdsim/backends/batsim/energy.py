@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.backends.batsim.hosts import Hosts
 from hdsim.errors import PlatformError
+from hdsim.platform.model import Platform
 from hdsim.platform.power import COMPUTING, IDLE_POWER, PSTATES
 from hdsim.util.arrays import Floats, Ints, members
-
-if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
 
 Mask = NDArray[np.bool_]
 

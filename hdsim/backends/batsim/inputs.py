@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from hdsim.backends.batsim.hosts import Hosts
 from hdsim.backends.batsim.output import JobRow
 from hdsim.backends.batsim.protocol import SEPARATOR, encode, parse_hosts, quote, split_job_id
 from hdsim.errors import BackendError, ConfigError, WorkloadError
+from hdsim.platform.model import Platform
 from hdsim.util.inputs import parse_json, read_text
 from hdsim.util.text import shown
 from hdsim.util.units import LONGEST_TIME
@@ -21,9 +22,6 @@ from hdsim.workload.load import is_json, load_workload
 from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.programs import parts_of, progress_of
 from hdsim.workload.raw import RawJobs, raise_faults
-
-if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
 
 #: Types of external events in Batsim, with the type of the NOTIFY of each.
 MACHINE_EVENTS = {

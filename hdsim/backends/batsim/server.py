@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from procset import ProcSet
@@ -31,16 +31,14 @@ from hdsim.backends.batsim.protocol import (
     quote,
 )
 from hdsim.cluster.state import Cluster, FinalState
+from hdsim.contention import Contention
 from hdsim.errors import BackendError, DecisionError, WorkloadError
+from hdsim.network import Network
 from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor
 from hdsim.simulation.setup import make_executor
 from hdsim.util.intervals import format_interval_set, to_procset
-
-if TYPE_CHECKING:
-    from hdsim.contention import Contention
-    from hdsim.network import Network
 
 #: Batsim's name of each final state, and its return code; None stands for that of the profile.
 _ENDS = {

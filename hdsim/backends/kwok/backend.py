@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hdsim.backends.base import Backend, Capabilities
 from hdsim.backends.kwok.lease import Lease
@@ -27,13 +27,11 @@ from hdsim.errors import BackendError
 from hdsim.kubernetes.connection import Call, Connection, Permission, require
 from hdsim.kubernetes.nodes import platform_of, with_nodes, with_spare_nodes
 from hdsim.kubernetes.objects import NodeView
+from hdsim.platform.model import Platform
+from hdsim.results.result import Result
 from hdsim.scheduling.agent import make_agent
+from hdsim.simulation.setup import ReplaySetup
 from hdsim.workload.model import Workload
-
-if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
-    from hdsim.results.result import Result
-    from hdsim.simulation.setup import ReplaySetup
 
 log = logging.getLogger(__name__)
 
