@@ -38,22 +38,15 @@ class ArrayShape(NamedTuple):
 class Lookahead:
     """Actions and observations of a learned controller.
 
-    Args:
-        actions: A, the number of actions; action a > 0 takes the plan for a supersteps.
-        columns: W, the number of supersteps that are looked at.
-        durations: Durations in seconds that an observation shows as 0 and 1; None: not known yet.
-        clip: Limit observations to 0..1.
-        tasks: Names of the tasks that a controller was trained for, None before a training.
-
     Raises:
         ConfigError: A setting is not allowed.
     """
 
-    actions: int = 5
-    columns: int = 5
-    durations: Sequence[float] | None = None
-    clip: bool = True
-    tasks: Sequence[str] | None = None
+    actions: int = 5  # A; action a > 0 takes the plan for a supersteps
+    columns: int = 5  # W, supersteps that are looked at
+    durations: Sequence[float] | None = None  # seconds that an observation shows as 0 and 1, None: not known yet
+    clip: bool = True  # limit observations to 0..1
+    tasks: Sequence[str] | None = None  # those that a controller was trained for, None before a training
 
     def __post_init__(self) -> None:
         """Checks the settings."""

@@ -93,18 +93,9 @@ class Connection:
     """A connection, with an event loop in a thread of its own.
 
     Coroutines run in that thread (`call`, `submit`); the other methods that are no coroutines may be called anywhere.
-
-    Attributes:
-        server: Address of the API server.
-        timeout: Seconds that the API server may take for an answer.
-        calls: Number of calls by :class:`Call`.
-
-    Args:
-        kubeconfig: Kubeconfig file; None: the one of KUBECONFIG or ``~/.kube/config`` if there is one, otherwise the
-            service account of the pod that hdsim runs in.
-        context: Context of the kubeconfig; None: its current one.
-        timeout: See the attribute.
-        where: Configuration key or option of the kubeconfig, for error messages.
+    The kubeconfig is by default the one of KUBECONFIG or ``~/.kube/config`` if there is one, otherwise the service
+    account of the pod that hdsim runs in; its context is by default the current one. `where` is the key or option of
+    the kubeconfig.
 
     Raises:
         ConfigError: The client library or a usable configuration is missing.
@@ -118,7 +109,7 @@ class Connection:
         timeout: float = 60.0,
         where: str = "backend.kubeconfig",
     ) -> None:
-        self.timeout = timeout
+        self.timeout = timeout  # seconds that the API server may take for an answer
         self.calls: Counter[Call] = Counter()
         self._permitted: set[Call] = set()
         self._source, self._where = "the service account of this pod", where
@@ -347,7 +338,7 @@ class Connection:
         if "@" in urlsplit(settings.host).netloc:
             # Messages name the address.
             raise ConfigError(f"expected a server without credentials in its address in {files}", where=self._where)
-        self.server = settings.host.rstrip("/")
+        self.server = settings.host.rstrip("/")  # address of the API server
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             # trust_env of aiohttp would read the environment and ~/.netrc in a thread for every request.

@@ -230,7 +230,7 @@ class Recorder:
         return self._cache.relists
 
     def run(self, stop: Sequence[int], *, bindings: int | None = None, idle: float | None = None) -> None:
-        """Records until a signal, so many bindings or `idle` seconds without one; BackendError if the watch is lost."""
+        """Records until a signal, a number of bindings or `idle` seconds without one; BackendError for a lost watch."""
         latest = time.monotonic()
         while not stop and (bindings is None or self.bindings < bindings):
             before = self.bindings

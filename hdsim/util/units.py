@@ -1,8 +1,8 @@
 """Quantities with units: ``"54.54Gbps"``, ``"100us"``, ``"12GB"``.
 
 A number without a unit and an unknown unit are errors. A lower-case ``b`` is a bit, an upper-case ``B`` a byte.
-Prefixes are powers of 1000, ``Ki``, ``Mi``... powers of 1024. What is no number of at least 0 (a bandwidth: above 0)
-followed by one of the units is a ValueError.
+Prefixes are powers of 1000, ``Ki``, ``Mi``... powers of 1024. A text that is no number of at least 0 (a bandwidth:
+above 0) with one of the units is a ValueError.
 """
 
 from __future__ import annotations

@@ -52,14 +52,11 @@ class WaitInterrupted(Exception):
 
 
 class ZeromqConnection:
-    """A ZeroMQ socket with one peer; a message is one frame.
+    """A ZeroMQ socket with one peer at ``tcp://HOST:PORT`` or ``ipc://PATH``; a message is one frame.
 
-    Args:
-        kind: ``REP`` binds the endpoint; ``REQ`` connects to it, and waits if no process listens there yet.
-        endpoint: ``tcp://HOST:PORT`` or ``ipc://PATH``.
-        peer: Name of the peer in errors.
-        where: Configuration key or option of the endpoint, for errors.
-        stop: Signals received so far; a signal ends a wait.
+    ``REP`` binds the endpoint; ``REQ`` connects to it, and waits if no process listens there yet. `peer` is the name of
+    the peer and `where` the key or option of the endpoint in errors. `stop` are signals received so far; one ends a
+    wait.
 
     Raises:
         ConfigError: The endpoint cannot be used.

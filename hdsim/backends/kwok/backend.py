@@ -124,7 +124,7 @@ class Kwok(Backend):
         return self._session
 
     def _lead(self, setup: ReplaySetup, stop: Sequence[int]) -> bool:
-        """Connects and waits for the lease, in a run that ends when it is idle not for ever; False after a signal."""
+        """Connects and waits for the lease, with a limit if the run ends when it is idle; False after a signal."""
         settings = self.settings
         self._connect()
         connection = self.connection

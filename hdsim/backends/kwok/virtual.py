@@ -281,7 +281,7 @@ class Virtual(Session):
         return self._connection.call(together())
 
     def _compare(self) -> None:
-        """Compares all pods on the API server with what has happened to them here: nobody else may have changed one."""
+        """Compares all pods on the API server with their states here, as another client may have changed one."""
         pods = [PodView.of(item) for item in self._connection.get("/api/v1/pods")["items"]]
         ours = {member.pod.uid for member in self.members}
         late = [pod for pod in pods if pod.holds and pod.node in self.nodes.number]

@@ -79,7 +79,7 @@ class KazooSession:
         self._event.set()
 
     def wait(self, look: Callable[[], T | None], seconds: float) -> T:
-        """Waits for the value that `look` returns, None without one; an event must come every so many seconds.
+        """Waits for the value that `look` returns, None without one; events are at most some seconds apart.
 
         `look` is called again after each event that it has set a watch for, each change of the connection and each
         `wake`.
