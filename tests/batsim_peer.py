@@ -11,8 +11,8 @@ from hdsim.backends.batsim.backend import Batsim
 from hdsim.backends.batsim.files import Files
 from hdsim.backends.batsim.hosts import load_hosts
 from hdsim.backends.batsim.inputs import read_jobs
-from hdsim.backends.batsim.serve import SchedulerSocket, serve
 from hdsim.backends.batsim.server import BatsimServer, Options
+from hdsim.backends.batsim.zeromq import SchedulerSocket, serve
 
 
 def behind_batsim(

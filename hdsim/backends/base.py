@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hdsim.errors import ConfigError
+from hdsim.platform.model import Platform
 from hdsim.results.moment import Shown
+from hdsim.results.result import Result
+from hdsim.scheduling.agent import Agent
 from hdsim.simulation.replay import ReplayBackend as ReplayBackend
 from hdsim.simulation.replay import carry_out, replay
 from hdsim.simulation.setup import (
     Model,
+    ReplaySetup,
     make_model,
     model_settings,
     quantities_faults,
@@ -23,46 +27,25 @@ from hdsim.simulation.setup import (
 from hdsim.simulation.simulation import Simulation
 from hdsim.simulation.terminal import ReplayBar
 from hdsim.util.plugins import PluginType, installed, snake_case
-
-if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
-    from hdsim.results.result import Result
-    from hdsim.scheduling.agent import Agent
-    from hdsim.simulation.setup import ReplaySetup
-    from hdsim.workload.model import Workload
+from hdsim.workload.model import Workload
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Capabilities of a backend, known before time 0.
+    """Capabilities of a backend, known before time 0."""
 
-    Attributes:
-        contention: Names of the supported contention models besides ``none``; None: all.
-        network: Names of the supported network models besides ``none``; None: all.
-        failures: Support for failure models.
-        gpus: Support for jobs that request GPUs.
-        supersteps: Support for jobs with supersteps.
-        gangs: Jobs whose CPU a controller changes between supersteps.
-        kills: Support for ``cluster.kill``.
-        resizes: Support for ``cluster.resize``.
-        sets_speed: Support for ``cluster.set_speed``.
-        confirms_starts: The backend confirms or refuses starts; otherwise started jobs run at once.
-        core_ids: Placements consist of core ids, otherwise of quantities per node.
-        known_jobs: All jobs are in the workload before time 0.
-    """
-
-    contention: Collection[str] | None = ()
-    network: Collection[str] | None = ()
-    failures: bool = False
-    gpus: bool = False
-    supersteps: bool = False
-    gangs: bool = False
-    kills: bool = True
-    resizes: bool = False
-    sets_speed: bool = False
-    confirms_starts: bool = False
-    core_ids: bool = True
-    known_jobs: bool = True
+    contention: Collection[str] | None = ()  # names of the supported contention models besides ``none``; None: all
+    network: Collection[str] | None = ()  # names of the supported network models besides ``none``; None: all
+    failures: bool = False  # support for failure models
+    gpus: bool = False  # support for jobs that request GPUs
+    supersteps: bool = False  # support for jobs with supersteps
+    gangs: bool = False  # jobs whose CPU a controller changes between supersteps
+    kills: bool = True  # support for ``cluster.kill``
+    resizes: bool = False  # support for ``cluster.resize``
+    sets_speed: bool = False  # support for ``cluster.set_speed``
+    confirms_starts: bool = False  # the backend confirms or refuses starts; otherwise started jobs run at once
+    core_ids: bool = True  # placements consist of core ids, otherwise of quantities per node
+    known_jobs: bool = True  # all jobs are in the workload before time 0
 
 
 class Backend:
@@ -93,21 +76,13 @@ class Backend:
             cls.name = snake_case(cls.__name__)
 
     def read_platform(self) -> Platform:
-        """Reads the platform of ``platform=cluster``.
-
-        Raises:
-            ConfigError: The backend has none of its own.
-        """
+        """Reads the platform of ``platform=cluster``; ConfigError of a backend without one of its own."""
         raise ConfigError(
             f"expected a platform file, backend {self.name} has no cluster to read", where="platform.path"
         )
 
     def read_workload(self, platform: Platform) -> Workload:
-        """Reads the workload of ``workload=cluster``, which may have no jobs yet.
-
-        Raises:
-            ConfigError: The backend has none of its own.
-        """
+        """Reads the workload of ``workload=cluster``, perhaps without jobs yet; ConfigError of a backend without."""
         raise ConfigError(f"expected a workload, backend {self.name} has no cluster to read", where="workload.path")
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
@@ -173,23 +148,11 @@ class Backend:
         check: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> tuple[Result, dict[str, Any]]:
-        """Replays a workload under an agent.
+        """Replays a workload under an agent (see :func:`hdsim.simulation.simulation.simulate`) in a run directory.
 
-        Args:
-            platform: The platform.
-            workload: The jobs.
-            agent: See :func:`hdsim.simulation.simulation.simulate`.
-            directory: The run directory.
-            contention: Contention model.
-            network: Network model.
-            failures: Failure model.
-            seed: Seed of everything random.
-            progress: Show a progress bar on standard error, or a function that watches the replay.
-            check: Assert all invariants of the state at every instant (slow).
-            config: Configuration, stored in the result.
-
-        Returns:
-            The result and the entries of the backend in the manifest.
+        `seed` is that of everything random. `progress` shows a progress bar on standard error, or is a function that
+        watches the replay; `check` asserts all invariants of the state at every instant (slow); `config` is stored in
+        the result. Entries of the backend in the manifest are returned besides the result.
 
         Raises:
             ConfigError: The backend does not support the configuration.
@@ -237,10 +200,7 @@ class Backend:
     def open(self, setup: ReplaySetup, directory: Path, stop: Sequence[int]) -> None:
         """Starts the backend; called before the first event.
 
-        Args:
-            setup: Cluster, agent and models; `advance` puts events into ``setup.cluster``.
-            directory: The run directory.
-            stop: Received signals; a long wait must end if there is one.
+        `advance` puts events into ``setup.cluster``. `stop` are received signals: a long wait must end if there is one.
         """
         raise NotImplementedError
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hdsim.backends.base import Backend, Capabilities
+from hdsim.results.result import Result
+from hdsim.simulation.setup import ReplaySetup
 from hdsim.simulation.simulation import simulate
 from hdsim.util.rules import FLAG, require
-
-if TYPE_CHECKING:
-    from hdsim.results.result import Result
-    from hdsim.simulation.setup import ReplaySetup
 
 
 class Sim(Backend):

@@ -85,8 +85,8 @@ def batsim_serve(
     from hdsim.backends.batsim.hosts import hosts_of, load_hosts
     from hdsim.backends.batsim.inputs import Options, read_events, read_jobs
     from hdsim.backends.batsim.output import make_folder
-    from hdsim.backends.batsim.serve import SchedulerSocket, serve
     from hdsim.backends.batsim.server import SCHEDULER, BatsimServer
+    from hdsim.backends.batsim.zeromq import SchedulerSocket, serve
     from hdsim.platform.load import load_platform
     from hdsim.simulation.setup import make_model
     from hdsim.util.process import Process
@@ -126,7 +126,7 @@ def batsim_serve(
         if command is not None:
             make_folder(export)
             process = stack.enter_context(Process(command, Path(f"{export}_sched.log"), SCHEDULER))
-            scheduler.connection.process = process
+            scheduler.process = process
         try:
             with bar:
                 serve(server, scheduler.exchange, lambda: bar.update(len(server.record.jobs) - bar.n))

@@ -19,7 +19,7 @@ from hdsim.workload.constraints import Constraints
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
-    from hdsim.platform.taints import Taint
+    from hdsim.platform.schema import Taint
     from hdsim.workload.model import Workload
 
 #: Most taints that a message lists.

@@ -37,7 +37,7 @@ from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 from hdsim.util.intervals import Cores, to_ids, to_procset
 from hdsim.workload.feasibility import infeasible_jobs
-from hdsim.workload.growing import GrowingWorkload
+from hdsim.workload.model import GrowingWorkload
 
 if TYPE_CHECKING:
     from hdsim.cluster.time_breakdown import TimeBreakdown

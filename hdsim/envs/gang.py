@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from hdsim.envs.episodes import Episodes
 from hdsim.errors import ConfigError
-from hdsim.gangs.load import load_gang
 from hdsim.gangs.lookahead import GangSeries, Lookahead, fitted
-from hdsim.gangs.workloads import check_rows
+from hdsim.gangs.workloads import check_rows, load_gang
 from hdsim.util.arrays import Floats
 from hdsim.util.rules import NULL, SECONDS, integers_from, require
 
@@ -148,7 +147,7 @@ def gang_env(
 ) -> GangEnv:
     """Makes ``hdsim/Gang-v0``: a gang with the arguments of ``hdsim bsp run``.
 
-    The arguments up to `seed` are those of :func:`hdsim.gangs.load.load_gang`, the next ones those of
+    The arguments up to `seed` are those of :func:`hdsim.gangs.workloads.load_gang`, the next ones those of
     :class:`GangEnv`, and all others settings of :class:`hdsim.gangs.lookahead.Lookahead`.
 
     Raises:

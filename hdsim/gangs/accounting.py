@@ -21,43 +21,28 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from hdsim.util.arrays import Floats
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Knowledge of the controller in a run.
+    """Knowledge of the controller in a run."""
 
-    Attributes:
-        known: Numbers of the tasks whose predictions are what is executed.
-        certain: Whether predictions are marked as certain.
-        exact: Whether plans are exact, whatever the planner.
-    """
-
-    known: frozenset[int] = frozenset()
-    certain: bool = False
-    exact: bool = False
+    known: frozenset[int] = frozenset()  # numbers of the tasks whose predictions are what is executed
+    certain: bool = False  # whether predictions are marked as certain
+    exact: bool = False  # whether plans are exact, whatever the planner
 
 
 @dataclass(frozen=True)
 class Item:
-    """Part of the total of a run.
-
-    Attributes:
-        cause: Its cause.
-        seconds: Its contribution to the total in seconds.
-        duration: Part of it in durations of supersteps, NaN where it is not known.
-        penalty: Part of it in penalties, NaN where it is not known.
-        error: Standard error of `seconds` over the orders of tasks, 0 where there is none.
-    """
+    """Part of the total of a run."""
 
     cause: str
-    seconds: float
-    duration: float = math.nan
-    penalty: float = math.nan
-    error: float = 0.0
+    seconds: float  # its contribution to the total in seconds
+    duration: float = math.nan  # part of it in durations of supersteps, NaN where it is not known
+    penalty: float = math.nan  # part of it in penalties, NaN where it is not known
+    error: float = 0.0  # standard error of `seconds` over the orders of tasks, 0 where there is none
 
 
 def account(
@@ -69,19 +54,12 @@ def account(
     orders: int = 4,
     certain: bool = False,
 ) -> list[Item]:
-    """Accounts for the total of a run.
+    """Accounts for the total of a run of some tasks; returns items whose seconds add up to it.
 
-    Args:
-        costs: Simulates the run with other knowledge: (2,) duration and penalties in seconds. At most
-            4 + orders x (J - 1) and at most 2 + 2^J arguments are different.
-        tasks: Names of the J tasks.
-        offline: (2,) durations and penalties of the offline plan in seconds.
-        bound: Lower bound of the total of every plan in seconds.
-        orders: Number of orders of the tasks.
-        certain: Whether the predictions of the run are certain.
-
-    Returns:
-        The items; their seconds add up to the total of the run.
+    `costs` simulates the run with other knowledge: (2,) duration and penalties in seconds. At most 4 + orders x (J - 1)
+    and at most 2 + 2^J of its arguments are different. `offline` are (2,) those of the offline plan, `bound` is a lower
+    bound of the total of every plan in seconds, `orders` the number of orders of the tasks, and `certain` says whether
+    the predictions of the run are certain.
     """
     everything = frozenset(range(len(tasks)))
     exact = costs(Knowledge(everything, certain=True, exact=True))
@@ -107,10 +85,8 @@ def account(
 def shapley(costs: Callable[[frozenset[int]], Floats], count: int, orders: int) -> tuple[Floats, Floats]:
     """Divides the difference of the costs of no player and of all players among the players.
 
-    Args:
-        costs: (K,) costs of a coalition; it is called for every prefix of every order.
-        count: Number of players.
-        orders: Number of orders of the players, rounded up to an even one; all orders if there are as few.
+    `costs` returns the (K,) costs of a coalition and is called for every prefix of every order. The number of orders is
+    rounded up to an even one; all orders are taken if there are as few.
 
     Returns:
         (count, K) decreases of the costs by each player, and (count,) standard errors of their sums over K; NaN for

@@ -26,9 +26,7 @@ from numpy.typing import NDArray
 
 from hdsim.gangs.minimize import needed
 from hdsim.gangs.offline import WIDEST, PlannedSegments, shortest
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 #: Distance in millicores of the chords.
 _CHORD = 25.0
@@ -44,22 +42,15 @@ _GAPS = (5e-3, 4.5e-3, 4e-3)
 
 @dataclass(frozen=True)
 class _Nodes:
-    """Segments of one width with ranges of the durations of their supersteps.
+    """Segments of one width with ranges of the durations of their supersteps."""
 
-    Attributes:
-        first: (n,) first supersteps.
-        low, high: (n, W) ranges: indices of durations.
-        weight: (n, W, J) weights w_ij.
-        price: (n,) price p in seconds per millicore.
-        bound: (n,) lower bounds of the costs.
-    """
-
-    first: Ints
+    first: Ints  # (n,) first supersteps
+    #: low, high: (n, W) ranges: indices of durations.
     low: Ints
     high: Ints
-    weight: Floats
-    price: Floats
-    bound: Floats
+    weight: Floats  # (n, W, J) weights w_ij
+    price: Floats  # (n,) price p in seconds per millicore
+    bound: Floats  # (n,) lower bounds of the costs
 
     def take(self, rows: NDArray[Any]) -> _Nodes:
         return _Nodes(*(getattr(self, field.name)[rows] for field in fields(self)))
@@ -124,11 +115,7 @@ class _Relaxation:
         return nodes.take(np.flatnonzero((nodes.high > nodes.low).all(axis=1)))
 
     def raised(self, nodes: _Nodes, target: Floats, rounds: int) -> tuple[_Nodes, Floats]:
-        """Raises the bounds of nodes until they reach their targets.
-
-        Returns:
-            The nodes, and (n, J) shares that their best weights and prices need.
-        """
+        """Raises the bounds of nodes up to targets; returns them and the (n, J) shares of the best weights."""
         count, width = nodes.low.shape
         least = np.full((count, self.needs.shape[1]), self.least)
         for i in range(width):
@@ -177,10 +164,7 @@ class _Relaxation:
         return _Nodes.join([lower, upper]), rest
 
     def bounds(self, width: int, target: Floats) -> Floats:
-        """(n,) lower bounds of all segments of a width; a bound is not raised beyond its target.
-
-        Plans of segments are improved on the way.
-        """
+        """(n,) lower bounds of all segments of a width, raised up to a target; improves plans of segments meanwhile."""
         nodes = self.root(width)
         found = np.full(len(target), np.inf)  # smallest bound of the nodes that are not divided
         least = nodes.bound

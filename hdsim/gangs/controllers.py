@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hdsim.errors import ConfigError
 from hdsim.gangs.planner import Planner, Plans, Span, static_shares
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.plugins import PluginType, installed
 from hdsim.util.rules import FLAG, POSITIVE, integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Last predictions of a row that a window does not reach.
 UNUSED = 5
@@ -32,29 +27,17 @@ MEDIUM = 30.0
 
 @dataclass
 class GangState:
-    """Knowledge of a controller before a superstep.
+    """Knowledge of a controller before a superstep."""
 
-    Attributes:
-        planner: Plans shares from the predictions.
-        row: Row of the series that is executed in this superstep.
-        superstep: Number of the superstep, from 0.
-        supersteps: Number of supersteps of the gang.
-        shares: (J,) present CPU shares in millicores.
-        penalty: Cost of a change of the shares in seconds; the first shares are free.
-        executed: (row, J) workload sizes of the rows before this one.
-        certain: Whether the predictions are what is executed.
-        seed: Seed of whatever a controller draws.
-    """
-
-    planner: Planner
-    row: int
-    superstep: int
-    supersteps: int
-    shares: Ints
-    penalty: float
-    executed: Floats
-    certain: bool = False
-    seed: int = 1
+    planner: Planner  # plans shares from the predictions
+    row: int  # row of the series that is executed in this superstep
+    superstep: int  # number of the superstep, from 0
+    supersteps: int  # number of supersteps of the gang
+    shares: Ints  # (J,) present CPU shares in millicores
+    penalty: float  # cost of a change of the shares in seconds; the first shares are free
+    executed: Floats  # (row, J) workload sizes of the rows before this one
+    certain: bool = False  # whether the predictions are what is executed
+    seed: int = 1  # seed of whatever a controller draws
 
     @property
     def predicted(self) -> Floats:
@@ -92,11 +75,7 @@ class Static(Controller):
 
 
 class StaticWindow(Controller):
-    """Plans a window of fixed length whenever the previous one is over.
-
-    Args:
-        window: Supersteps of a window.
-    """
+    """Plans a window of a fixed number of supersteps whenever the previous one is over."""
 
     def __init__(self, window: int = 3) -> None:
         require("controller", {"window": integers_from(1)}, {"window": window})
@@ -116,10 +95,8 @@ class StaticWindow(Controller):
 class _Horizon(Controller):
     """Divides the supersteps of the horizon into windows by dynamic programming.
 
-    Args:
-        horizon: Supersteps that are looked at.
-        length_punishment: Factor on the predicted duration of a window for each of its supersteps, as later
-            predictions are less certain.
+    `length_punishment` is a factor on the predicted duration of a window for each of its supersteps, as later
+    predictions are less certain.
     """
 
     def __init__(self, horizon: int = 10, length_punishment: float = 1.02) -> None:
@@ -150,16 +127,9 @@ class _Horizon(Controller):
 
 
 class DynamicWindow(_Horizon):
-    """Plans windows over a horizon, and plans again when the first of them is over.
+    """Plans windows over a horizon, and plans again when the first of them is over."""
 
-    Args:
-        horizon: Supersteps that are looked at.
-        length_punishment: Factor on the predicted duration of a window for each of its supersteps.
-    """
-
-    def __init__(self, horizon: int = 10, length_punishment: float = 1.02) -> None:
-        super().__init__(horizon, length_punishment)
-        self._next = 0
+    _next = 0  # superstep of the next plan
 
     def begin(self, state: GangState) -> None:
         """Checks that the predictions reach as far."""
@@ -179,10 +149,7 @@ class DynamicWindow(_Horizon):
 class DynamicMpc(_Horizon):
     """Plans windows over a receding horizon before each superstep (model predictive control).
 
-    Args:
-        horizon: Supersteps that are looked at.
-        length_punishment: Factor on the predicted duration of a window for each of its supersteps.
-        keep: Whether the present shares stay where that is cheaper than any change.
+    With `keep`, the present shares stay where that is cheaper than any change.
     """
 
     def __init__(self, horizon: int = 10, length_punishment: float = 1.02, keep: bool = True) -> None:
@@ -235,10 +202,8 @@ def make_controller(spec: str | Mapping[str, Any] | Controller) -> Controller:
                 f"expected a controller, got '{spec}'; installed: {', '.join(names.names) or 'none'}",
                 where="controller",
             )
-        made: Controller = _KIND.construct(names[spec].load(), spec)
-        return made
-    made = _KIND.make(spec)
-    return made
+        return _KIND.construct(names[spec].load(), spec)
+    return _KIND.make(spec)
 
 
 @lru_cache(maxsize=8)

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 
 def allocate(table: Floats, first: Ints, width: Ints, increments: int, decay: float) -> Ints:
-    """Distributes increments of CPU shares over the tasks for each of B windows of supersteps.
+    """Distributes increments of CPU shares over J tasks for each of B windows of supersteps; returns (B, J) of them.
 
     An increment goes to the task with the largest sum of gains. In superstep i of a window the slowest task alone
     gains: decay^i times the seconds by which one more increment shortens it, which may be negative. The first task of
-    equal duration counts as the slowest, and of equal gains the task of the earliest superstep is chosen.
-
-    Args:
-        table: (J, n, L) durations of each task in each superstep after 0, 1, ... increments; more than L - 1 increments
-            have the duration of L - 1.
-        first: (B,) first superstep of each window.
-        width: (B,) number of supersteps of each window, at least 1.
-        increments: Number of increments of each window.
-        decay: Weight of a superstep relative to the superstep before it.
-
-    Returns:
-        (B, J) increments of each task.
+    equal duration counts as the slowest, and of equal gains the task of the earliest superstep is chosen. `table` has
+    (J, n, L) durations in each superstep after 0, 1, ... increments; more than L - 1 increments have the duration of L
+    - 1. Windows begin with (B,) supersteps `first` and have (B,) numbers of supersteps `width`, at least 1.
     """
     tasks, n, levels = table.shape
     # The lowest bits of a duration hold the task, the largest value for the first task: one maximum finds both.
@@ -63,16 +52,10 @@ def allocate(table: Floats, first: Ints, width: Ints, increments: int, decay: fl
 
 
 def exppo(levels: Floats, increments: int, most: int) -> Ints:
-    """Distributes increments of CPU shares by EXPPO: each goes to the slowest task that is below a limit.
+    """Distributes increments of CPU shares by EXPPO, each to the slowest task below a limit; returns (J,) of them.
 
-    Args:
-        levels: (J, L) durations of each task after 0, 1, ... increments; more than L - 1 increments have the duration
-            of L - 1.
-        increments: Number of increments.
-        most: Largest number of increments of a task, at least increments / J.
-
-    Returns:
-        (J,) increments of each task.
+    `levels` are the (J, L) durations of each task after 0, 1, ... increments; more than L - 1 increments have the
+    duration of L - 1. A task gets at most `most` increments, which is at least increments / J.
     """
     given = np.zeros(len(levels), np.int64)
     tasks = np.arange(len(levels))

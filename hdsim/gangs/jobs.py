@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,17 +47,8 @@ def beside(gangs: Workload, others: Workload) -> Workload:
     for name in COLUMNS:
         parts = [getattr(gangs, name), getattr(others, name)]
         columns[name] = np.concatenate([part.astype(object) for part in parts] if name == "job_id" else parts)
-    return Workload.from_columns(
-        **columns,
-        profiles=others.profiles,
-        names=others.names,
-        name=others.name,
-        source=others.source,
-        sha256=others.sha256,
-        header=others.header,
-        dropped=others.dropped,
-        reference_gflops=others.reference_gflops,
-    )
+    joined = Workload.from_columns(**columns, source=others.source)
+    return dataclasses.replace(others, **{name: getattr(joined, name) for name in COLUMNS})
 
 
 def estimated_seconds(gang: Gang) -> float:

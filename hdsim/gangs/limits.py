@@ -30,16 +30,11 @@ class CpuLimits(ABC):
 
     A process that is started under a name and all its descendants together get at most the CPU share of that name. At
     the end of the context they are killed; the first one of a tree is killed also when the thread that started it ends.
-
-    Attributes:
-        method: The method in words, for messages and manifests.
-        step: Shares are multiples of it, in millicores.
-        least: The smallest share in millicores.
     """
 
-    method: str
-    step: int
-    least: int
+    method: str  # the method in words, for messages and manifests
+    step: int  # shares are multiples of it, in millicores
+    least: int  # the smallest share in millicores
 
     def __init__(self) -> None:
         self._started: dict[str, list[subprocess.Popen[Any]]] = {}
@@ -225,9 +220,8 @@ class AffinityLimits(CpuLimits):
 def cpu_limits(method: str = "auto") -> CpuLimits:
     """Returns the limits of a method that works here, as a trial shows.
 
-    Args:
-        method: ``cgroup``: quotas of cgroups (v2, else v1); ``affinity``: whole cores; ``auto``: the first of them
-            that is permitted.
+    Methods are ``cgroup`` (quotas of cgroups, v2, else v1), ``affinity`` (whole cores) and ``auto`` (the first of them
+    that is permitted).
 
     Raises:
         ConfigError: The method is unknown or not permitted here.

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.gangs.planner import Planner, Plans, Span
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import FLAG, NULL, Rule, integers_from, is_finite, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _RANGE = Rule(
     "two numbers of seconds, the smaller one first",
@@ -40,22 +38,15 @@ class ArrayShape(NamedTuple):
 class Lookahead:
     """Actions and observations of a learned controller.
 
-    Args:
-        actions: A, the number of actions; action a > 0 takes the plan for a supersteps.
-        columns: W, the number of supersteps that are looked at.
-        durations: Durations in seconds that an observation shows as 0 and 1; None: not known yet.
-        clip: Limit observations to 0..1.
-        tasks: Names of the tasks that a controller was trained for, None before a training.
-
     Raises:
         ConfigError: A setting is not allowed.
     """
 
-    actions: int = 5
-    columns: int = 5
-    durations: Sequence[float] | None = None
-    clip: bool = True
-    tasks: Sequence[str] | None = None
+    actions: int = 5  # A; action a > 0 takes the plan for a supersteps
+    columns: int = 5  # W, supersteps that are looked at
+    durations: Sequence[float] | None = None  # seconds that an observation shows as 0 and 1, None: not known yet
+    clip: bool = True  # limit observations to 0..1
+    tasks: Sequence[str] | None = None  # those that a controller was trained for, None before a training
 
     def __post_init__(self) -> None:
         """Checks the settings."""
@@ -81,15 +72,7 @@ class Lookahead:
         return ArrayShape((self.actions * self.columns,))
 
     def check(self, predicted: int, where: str) -> None:
-        """Checks that the predictions reach as far as the actions and the columns.
-
-        Args:
-            predicted: Supersteps that are predicted.
-            where: Group of the configuration that the settings come from.
-
-        Raises:
-            ConfigError: They do not.
-        """
+        """Checks that the predictions reach as far as the actions and the columns, or raises ConfigError at `where`."""
         for key, needed in (("actions", self.actions - 1), ("columns", self.columns)):
             if needed > predicted:
                 raise ConfigError(
@@ -98,23 +81,16 @@ class Lookahead:
                 )
 
     def scaled(self, durations: Floats) -> NDArray[np.float32]:
-        """Scales predicted durations in seconds to an observation.
-
-        Args:
-            durations: (..., W) durations of supersteps.
-        """
+        """Scales (..., W) predicted durations of supersteps in seconds to an observation."""
         assert self.durations is not None
         low, high = self.durations
         shown = ((durations - low) / (high - low)).astype(np.float32)
         return shown.clip(0.0, 1.0) if self.clip else shown
 
     def observe(self, planner: Planner, row: int, shares: Ints) -> tuple[NDArray[np.float32], Plans]:
-        """Returns the (A, W) observation before a superstep, and the plans of the actions from 1 on.
+        """Returns the (A, W) observation before the superstep of a row, and the plans of the actions from 1 on.
 
-        Args:
-            planner: Planner of the gang.
-            row: Row of the series that is executed in the superstep.
-            shares: (J,) present CPU shares in millicores.
+        `shares` are the (J,) present CPU shares in millicores.
         """
         plans = planner.plans(row, self.spans)
         led_to = np.vstack([shares, plans.shares])
@@ -122,29 +98,17 @@ class Lookahead:
 
 
 class GangSeries:
-    """Rows of the workloads of a gang, with the plans of each row made in advance; a slice has some of the rows.
+    """Rows of the workloads of a gang, with the plans of each row made in advance; a slice has some of the rows."""
 
-    Attributes:
-        planner: Plans shares from the predictions.
-        actual: (R, J) workload sizes that are executed at each row of the whole series.
-        rows: The rows.
-        shares: (R, A - 1, J) planned shares in millicores.
-        durations: (R, A - 1, W) predicted durations of supersteps with them, in seconds.
-    """
-
-    planner: Planner
-    actual: Floats
-    rows: range
-    shares: Ints
-    durations: Floats
+    planner: Planner  # plans shares from the predictions
+    actual: Floats  # (R, J) workload sizes that are executed at each row of the whole series
+    rows: range  # the rows
+    shares: Ints  # (R, A - 1, J) planned shares in millicores
+    durations: Floats  # (R, A - 1, W) predicted durations of supersteps with them, in seconds
 
     @classmethod
     def of(cls, problem: Lookahead, planner: Planner, actual: Floats) -> GangSeries:
-        """Plans all rows.
-
-        Raises:
-            ConfigError: The predictions do not reach as far as the actions and the columns.
-        """
+        """Plans all rows, or raises ConfigError if predictions do not reach as far as the actions and the columns."""
         rows, columns, _ = planner.predictions.shape
         problem.check(columns, "env")
         made = cls()

@@ -35,32 +35,18 @@ Point = tuple[str, float, int, int]
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement of tasks on this machine, at the points of a grid.
+    """A measurement of tasks on this machine, at the points of a grid."""
 
-    Attributes:
-        tasks: Names of the J tasks.
-        sizes: (Z,) workload sizes, ascending.
-        shares: (S,) CPU shares in millicores, ascending.
-        tries: Measurements of each task, size and share.
-        stressors: Command lines of the tasks.
-        limits: CPU limits of their processes.
-        timeout: Longest duration of a point in seconds.
-    """
-
-    tasks: tuple[str, ...]
-    sizes: tuple[float, ...]
-    shares: tuple[int, ...]
-    tries: int
-    stressors: Stressors
-    limits: CpuLimits
-    timeout: float
+    tasks: tuple[str, ...]  # names of the J tasks
+    sizes: tuple[float, ...]  # (Z,) workload sizes, ascending
+    shares: tuple[int, ...]  # (S,) CPU shares in millicores, ascending
+    tries: int  # measurements of each task, size and share
+    stressors: Stressors  # command lines of the tasks
+    limits: CpuLimits  # CPU limits of their processes
+    timeout: float  # longest duration of a point in seconds
 
     def check(self) -> None:
-        """Checks that this machine can execute the tasks under the limits.
-
-        Raises:
-            ConfigError: It cannot.
-        """
+        """Checks that this machine can execute the tasks under the limits, or raises ConfigError."""
         self.stressors.check(self.tasks)
         self.limits.check(self.shares)
         cores = len(os.sched_getaffinity(0))

@@ -10,15 +10,13 @@ the shares move towards these sums by exponentiated gradient steps while tau dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.gangs.profile import DurationProfile
+from hdsim.util.arrays import Floats, Ints
 
 #: Distance in millicores between the shares of a table.
 SPACING = 50.0
@@ -34,21 +32,17 @@ _BISECTIONS = 50
 
 @dataclass(frozen=True)
 class DurationTable:
-    """Durations at ascending shares of equal distance, linear in between.
+    """Durations at ascending shares of equal distance, linear in between."""
 
-    Attributes:
-        shares: (L,) shares in millicores.
-        values: (J, R, L) durations of each task for each of R workload sizes.
-    """
-
-    shares: Floats
-    values: Floats
+    shares: Floats  # (L,) shares in millicores
+    values: Floats  # (J, R, L) durations of each task for each of R workload sizes
 
     @classmethod
-    def of(cls, durations: Callable[[Floats], Floats], low: float, high: float) -> DurationTable:
-        """Makes a table of the durations for the shares between limits; they are called with the (L,) shares."""
-        shares = low + SPACING * np.arange(max(int(np.ceil((high - low) / SPACING)), 1) + 1, dtype=float)
-        return cls(shares, np.ascontiguousarray(durations(shares)))
+    def of(cls, profile: DurationProfile, sizes: Floats, low: float) -> DurationTable:
+        """Makes a table for (R, J) workload sizes and the shares from a lowest one to the largest of the profile."""
+        steps = max(int(np.ceil((profile.shares[-1] - low) / SPACING)), 1)
+        shares = low + SPACING * np.arange(steps + 1, dtype=float)
+        return cls(shares, np.ascontiguousarray(profile.table(sizes, shares)))
 
     @cached_property
     def slopes(self) -> Floats:
@@ -59,14 +53,9 @@ class DurationTable:
         return np.ascontiguousarray(slopes)
 
     def at(self, rows: Ints, shares: Floats) -> tuple[Floats, Floats]:
-        """Returns durations and slopes.
+        """Returns (J, E) durations and (J, E) slopes in E supersteps.
 
-        Args:
-            rows: (J, E) rows of the table in E supersteps.
-            shares: (J, E) shares in millicores, at least the first of the table.
-
-        Returns:
-            (J, E) durations, (J, E) slopes.
+        `rows` are the (J, E) rows of the table, `shares` (J, E) millicores, at least the first of the table.
         """
         place = (np.minimum(shares, self.shares[-1]) - self.shares[0]) / SPACING
         level = np.minimum(place.astype(np.int64), len(self.shares) - 2)
@@ -79,21 +68,13 @@ class DurationTable:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of supersteps whose shares are planned together.
-
-    Attributes:
-        table: The durations.
-        rows: (J, E) rows of the table in the supersteps of all windows, one window after the other.
-        width: (B,) number of supersteps of each window.
-        weight: (E,) weight of each superstep, such as the probability of a scenario.
-        total: Shares of all tasks together.
-    """
+    """Windows of supersteps whose shares are planned together."""
 
     table: DurationTable
-    rows: Ints
-    width: Ints
-    weight: Floats
-    total: float
+    rows: Ints  # (J, E) rows of the table in the supersteps of all windows, one window after the other
+    width: Ints  # (B,) number of supersteps of each window
+    weight: Floats  # (E,) weight of each superstep, such as the probability of a scenario
+    total: float  # shares of all tasks together
 
     @cached_property
     def begin(self) -> Ints:
@@ -111,15 +92,10 @@ class Windows:
         return np.add.reduceat(self.weight * durations.max(axis=0), self.begin)
 
     def minimize(self, shares: Floats, rounds: int, smoothing: tuple[float, float]) -> tuple[Floats, Floats]:
-        """Improves the shares of all windows.
+        """Improves (B, J) shares of all windows, which are scaled to the total first.
 
-        Args:
-            shares: (B, J) shares to begin with, which are scaled to the total.
-            rounds: Number of steps.
-            smoothing: First and last tau, relative to the duration of a superstep.
-
-        Returns:
-            (B,) durations of the windows, (B, J) shares, the best of all rounds.
+        `rounds` is the number of steps, `smoothing` the first and the last tau, relative to the duration of a
+        superstep. The (B,) durations of the windows and the shares are returned, the best of all rounds.
         """
         shares = self._allowed(shares)
         costs, best = np.full(len(self.width), np.inf), shares.copy()
@@ -150,15 +126,10 @@ class Windows:
 
 
 def equalize(table: DurationTable, rows: Ints, total: float) -> tuple[Floats, Floats]:
-    """Minimizes the duration of each of n supersteps on its own, with shares in whole millicores.
+    """Minimizes the durations of n supersteps one by one; returns them, (n,), and (n, J) shares in millicores.
 
-    Args:
-        table: The durations.
-        rows: (J, n) rows of the table in the supersteps.
-        total: Shares of all tasks together, at least the first share of the table for each task.
-
-    Returns:
-        (n,) durations, (n, J) shares.
+    `rows` are the (J, n) rows of the table in the supersteps. The total of the shares is at least the first share of
+    the table for each task.
     """
     durations = table.values[np.arange(len(rows))[:, None], rows]
     lows = np.minimum.accumulate(durations, axis=2)
@@ -175,13 +146,9 @@ def equalize(table: DurationTable, rows: Ints, total: float) -> tuple[Floats, Fl
 
 
 def needed(shares: Floats, durations: Floats, lows: Floats, limit: Floats) -> Floats:
-    """Returns the (J, n) smallest shares with which the tasks need no longer than limits, infinite without any.
+    """Returns the (J, n) smallest of (L,) shares with which tasks need no longer than (n,) limits, else infinity.
 
-    Args:
-        shares: (L,) shares of the table.
-        durations: (J, n, L) durations with each share.
-        lows: (J, n, L) smallest durations with any share up to each one.
-        limit: (n,) limits.
+    `durations` are (J, n, L), for each share, `lows` (J, n, L), the smallest ones with any share up to each one.
     """
     level = (lows > limit[:, None]).sum(axis=2)
     before, last = np.maximum(level - 1, 0), np.minimum(level, len(shares) - 1)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.gangs.controllers import UNUSED, Controller, GangState
 from hdsim.gangs.minimize import DurationTable, Windows
 from hdsim.gangs.planner import Budget, ExactPlanner, Planner, in_millicores
 from hdsim.gangs.profile import DurationProfile
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import NULL, POSITIVE, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Most supersteps of a segment.
 WIDEST = 12
@@ -24,25 +21,16 @@ _FINE = (40, (0.02, 5e-4))
 
 
 class PlannedSegments:
-    """Plans for all segments of up to WIDEST supersteps.
-
-    Args:
-        profile: Durations of the tasks.
-        budget: The CPU shares.
-        sizes: (N, J) workload sizes.
-
-    Attributes:
-        costs: Durations of the segments of each width, from 1 on, by first superstep.
-        shares: Their shares.
-    """
+    """Plans for all segments of up to WIDEST supersteps with (N, J) workload sizes."""
 
     def __init__(self, profile: DurationProfile, budget: Budget, sizes: Floats) -> None:
         self.profile, self.budget, self.sizes = profile, budget, sizes
-        self._table = DurationTable.of(lambda shares: profile.table(sizes, shares), budget.start, profile.shares[-1])
+        self._table = DurationTable.of(profile, sizes, budget.start)
         count, tasks = sizes.shape
         widths = range(1, min(WIDEST, count) + 1)
+        #: Durations of the segments of each width, from 1 on, by first superstep.
         self.costs = [np.full(count - width + 1, np.inf) for width in widths]
-        self.shares = [np.full((count - width + 1, tasks), budget.total / tasks) for width in widths]
+        self.shares = [np.full((count - width + 1, tasks), budget.total / tasks) for width in widths]  # their shares
         for width in widths:
             self.improve(width, np.arange(count - width + 1), self.shares[width - 1], _COARSE)
         for skipped in (0, 1):
@@ -61,13 +49,10 @@ class PlannedSegments:
     def improve(
         self, width: int, first: Ints, shares: Floats, settings: tuple[int, tuple[float, float]] = _FINE
     ) -> None:
-        """Plans segments again and keeps what is better.
+        """Plans segments of a width again and keeps what is better.
 
-        Args:
-            width: Supersteps of each segment.
-            first: (n,) first superstep of each, the same one several times if need be.
-            shares: (n, J) shares to begin with.
-            settings: Steps and smoothing of :meth:`Windows.minimize`.
+        The segments begin with the (n,) supersteps `first`, the same one several times if need be, and with (n, J)
+        shares; `settings` are steps and smoothing of :meth:`Windows.minimize`.
         """
         costs, found = self.windows(width, first).minimize(shares, *settings)
         for place in np.argsort(-costs, kind="stable").tolist():  # the best of a segment comes last
@@ -77,14 +62,10 @@ class PlannedSegments:
 
 
 def shortest(costs: Sequence[Floats], penalty: float) -> tuple[Floats, Ints]:
-    """Divides supersteps into segments by dynamic programming.
+    """Divides N supersteps into segments by dynamic programming.
 
-    Args:
-        costs: Costs of the segments of each width, from 1 on, by first superstep.
-        penalty: Cost of a change of the shares.
-
-    Returns:
-        (N + 1,) smallest cost from each superstep to the end, (N,) width of the segment that begins there.
+    `costs` are those of the segments of each width, from 1 on, by first superstep; `penalty` is that of a change. The
+    (N + 1,) smallest costs from each superstep to the end are returned, and the (N,) widths of the segments there.
     """
     count = len(costs[0])
     left, widths = np.zeros(count + 1), np.zeros(count, np.int64)
@@ -107,11 +88,9 @@ class OneTime(Controller):
     Args:
         length_punishment: Factor on the predicted duration of a segment for each of its supersteps; None: 1.02 with the
             greedy planner, 1 with the exact one.
-
-    Attributes:
-        segments: Plans of the exact planner; they are made before the first superstep unless they are there.
     """
 
+    #: Plans of the exact planner; they are made before the first superstep unless they are there.
     segments: PlannedSegments | None = None
 
     def __init__(self, length_punishment: float | None = None) -> None:

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.gangs.accounting import Item
 from hdsim.gangs.simulation import GangRun
+from hdsim.util.arrays import Floats
 from hdsim.util.files import dump_json, write_csv
-
-Floats = NDArray[np.float64]
 
 #: Columns of a superstep before those of each task.
 _COLUMNS = ("superstep", "row", "begin", "duration", "slowest_task", "replanned")
@@ -25,12 +23,9 @@ _OF_TASKS = ("shares", "size", "duration")
 def write_run(
     path: Path, run: GangRun, begins: Floats | None = None, columns: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Any]:
-    """Writes ``supersteps.csv`` and ``metrics.json``.
+    """Writes ``supersteps.csv`` and ``metrics.json``; returns the simulated time in seconds for the manifest.
 
     (N,) begins in seconds are by default those of a simulation; further columns have (N,) cells.
-
-    Returns:
-        Entries of the manifest: the simulated time in seconds.
     """
     further = columns or {}
     rows = _rows(run, _begins(run) if begins is None else begins)
@@ -63,8 +58,7 @@ def _names(tasks: tuple[str, ...]) -> list[str]:
 def _begins(run: GangRun) -> Floats:
     """(N,) begins of simulated supersteps in seconds, checkpoints included."""
     paid = run.penalty * np.concatenate([[0], run.replanned[1:].cumsum()])
-    begins: Floats = np.concatenate([[0.0], run.durations[:-1].max(axis=1).cumsum()]) + paid
-    return begins
+    return np.concatenate([[0.0], run.durations[:-1].max(axis=1).cumsum()]) + paid
 
 
 def _rows(run: GangRun, begin: Floats) -> Iterator[list[str]]:

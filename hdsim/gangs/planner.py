@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
 from hdsim.gangs import greedy
 from hdsim.gangs.minimize import DurationTable, Windows, equalize
 from hdsim.gangs.profile import DurationProfile
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 #: A window of supersteps: the first one, counted from the present row, and how many.
 Span = tuple[int, int]
@@ -25,26 +22,15 @@ _ROWS = 25
 
 @dataclass(frozen=True)
 class Budget:
-    """CPU shares of a gang in millicores.
+    """CPU shares of a gang in millicores."""
 
-    Attributes:
-        start: Shares that each task has at least.
-        increment: Step in which shares are planned.
-        total: Shares of all tasks together.
-        cap: Largest shares of a task under EXPPO.
-    """
-
-    start: int = 1000
-    increment: int = 100
-    total: int = 24000
-    cap: int = 8000
+    start: int = 1000  # shares that each task has at least
+    increment: int = 100  # step in which shares are planned
+    total: int = 24000  # shares of all tasks together
+    cap: int = 8000  # largest shares of a task under EXPPO
 
     def check(self, tasks: int) -> None:
-        """Checks that the shares suffice for a number of tasks.
-
-        Raises:
-            ConfigError: They do not.
-        """
+        """Checks that the shares suffice for a number of tasks, or raises ConfigError."""
         if self.start * tasks > self.total:
             message = f"expected at least {self.start * tasks} millicores, {self.start} for each of {tasks} tasks"
             raise ConfigError(f"{message}, got {self.total}", where="shares.total")
@@ -56,15 +42,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Plans:
-    """Plans for the windows of one row.
+    """Plans for the windows of one row."""
 
-    Attributes:
-        shares: (W, J) CPU shares of each window in millicores.
-        durations: (W,) predicted durations of the windows in seconds: sums of the durations of the slowest tasks.
-    """
-
-    shares: Ints
-    durations: Floats
+    shares: Ints  # (W, J) CPU shares of each window in millicores
+    durations: Floats  # (W,) predicted durations of the windows in seconds: sums of the durations of the slowest tasks
 
 
 class Planner(ABC):
@@ -107,20 +88,15 @@ class Planner(ABC):
 
 
 class GreedyPlanner(Planner):
-    """Rule of largest improvement (Kube_Gang_Scheduling).
+    """Rule of largest improvement (Kube_Gang_Scheduling)."""
 
-    Attributes:
-        decay: Weight of a superstep of a window relative to the superstep before it.
-    """
-
-    decay = 0.95
+    decay = 0.95  # weight of a superstep of a window relative to the superstep before it
 
     def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
         """Plans the shares of windows, see :meth:`Planner.allocate`."""
         budget = self.budget
-        levels = np.arange(
-            budget.start, max(self.profile.shares[-1], budget.start) + budget.increment, budget.increment
-        )
+        highest = max(self.profile.shares[-1], budget.start)
+        levels = np.arange(budget.start, highest + budget.increment, budget.increment)
         table = self.profile.table(sizes, levels)
         given = greedy.allocate(table, first, width, budget.increments(sizes.shape[1]), self.decay)
         begin = np.cumsum(width) - width
@@ -136,21 +112,15 @@ class ExactPlanner(Planner):
 
     The minimum is exact for windows of one superstep; for longer ones :meth:`Windows.minimize` approximates it.
     Durations are linear between shares of a distance of 50 millicores.
-
-    Attributes:
-        rounds: Number of its steps.
-        smoothing: Its first and last tau.
     """
 
-    rounds = 40
-    smoothing = (0.2, 5e-4)
+    rounds = 40  # steps of that approximation
+    smoothing = (0.2, 5e-4)  # its first and last tau
 
     def allocate(self, sizes: Floats, first: Ints, width: Ints) -> Plans:
         """Plans the shares of windows, see :meth:`Planner.allocate`."""
         tasks, total = sizes.shape[1], float(self.budget.total)
-        table = DurationTable.of(
-            lambda levels: self.profile.table(sizes, levels), self.budget.start, self.profile.shares[-1]
-        )
+        table = DurationTable.of(self.profile, sizes, self.budget.start)
         begin = np.cumsum(width) - width
         window = np.repeat(np.arange(len(width)), width)
         superstep = first[window] + np.arange(len(window)) - begin[window]

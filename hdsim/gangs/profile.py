@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.files import write_csv
 from hdsim.util.inputs import read_csv
 from hdsim.util.text import number_in
@@ -20,8 +20,6 @@ from hdsim.util.units import LONGEST_TIME
 if TYPE_CHECKING:
     from scipy.interpolate import RectBivariateSpline
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 COLUMNS = ("Task Name", "Workload Size", "CPU Shares", "Duration")
 #: A bicubic spline needs as many values in each direction.
@@ -34,18 +32,12 @@ class DurationProfile:
 
     Between grid points the duration is the interpolating bicubic spline; outside the grid it is that of the nearest
     point of the grid.
-
-    Attributes:
-        tasks: Names of the J tasks.
-        sizes: (Z,) workload sizes, ascending.
-        shares: (S,) CPU shares in millicores, ascending.
-        durations: (J, Z, S) measured durations in seconds.
     """
 
-    tasks: tuple[str, ...]
-    sizes: Floats
-    shares: Floats
-    durations: Floats
+    tasks: tuple[str, ...]  # names of the J tasks
+    sizes: Floats  # (Z,) workload sizes, ascending
+    shares: Floats  # (S,) CPU shares in millicores, ascending
+    durations: Floats  # (J, Z, S) measured durations in seconds
 
     @cached_property
     def surfaces(self) -> tuple[RectBivariateSpline, ...]:
@@ -55,25 +47,16 @@ class DurationProfile:
         return tuple(RectBivariateSpline(self.sizes, self.shares, grid) for grid in self.durations)
 
     def at(self, sizes: Floats, shares: Floats | Ints) -> Floats:
-        """Returns the durations of the tasks for (n, J) workload sizes and (J,) or (n, J) CPU shares in millicores.
-
-        Returns:
-            (n, J) durations in seconds.
-        """
+        """Returns (n, J) durations in seconds for (n, J) workload sizes and (J,) or (n, J) shares in millicores."""
         given = np.broadcast_to(shares, sizes.shape)
         columns = [surface.ev(sizes[:, j], given[:, j]) for j, surface in enumerate(self.surfaces)]
         return np.stack(columns, axis=1)
 
     def table(self, sizes: Floats, levels: Floats, derivative: int = 0) -> Floats:
-        """Returns the durations of all tasks in supersteps for each of some CPU shares.
+        """Returns the (J, n, L) durations in seconds of all tasks in n supersteps for each of (L,) shares, ascending.
 
-        Args:
-            sizes: (n, J) workload sizes.
-            levels: (L,) CPU shares in millicores, ascending.
-            derivative: Order of a derivative by the shares, in place of the durations.
-
-        Returns:
-            (J, n, L) durations in seconds.
+        `sizes` are (n, J) workload sizes, `derivative` the order of a derivative by the shares in place of the
+        durations.
         """
         table = np.empty((len(self.tasks), len(sizes), len(levels)))
         for j, surface in enumerate(self.surfaces):
@@ -83,11 +66,7 @@ class DurationProfile:
         return table
 
     def of(self, tasks: Sequence[str]) -> DurationProfile:
-        """Returns the profile of some of the tasks, in the given order.
-
-        Raises:
-            ConfigError: A task has no profile.
-        """
+        """Returns the profile of some of the tasks, in the given order; ConfigError for a task without one."""
         for task in tasks:
             if task not in self.tasks:
                 message = f"expected a task of the profile ({', '.join(self.tasks)}), got '{task}'"

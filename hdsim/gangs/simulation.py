@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from hdsim.errors import DecisionError
 from hdsim.gangs.controllers import Controller, GangState
 from hdsim.gangs.planner import Budget, Planner
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 #: Supersteps whose durations are computed together.
 _AHEAD = 8
@@ -23,27 +21,16 @@ _AHEAD = 8
 
 @dataclass(frozen=True, eq=False)
 class Gang:
-    """A gang before its run.
+    """A gang before its run."""
 
-    Attributes:
-        planner: Planner of the controller.
-        actual: (R, J) executed workload sizes at each row of the series.
-        controller: Chooses the shares; it belongs to this gang alone.
-        start: Row of the first superstep.
-        supersteps: Number N of supersteps, at most R - start.
-        penalty: Cost of a change of the shares in seconds; the first shares are free.
-        certain: Whether the predictions are what is executed.
-        seed: Seed of the controller.
-    """
-
-    planner: Planner
-    actual: Floats
-    controller: Controller
-    start: int
-    supersteps: int
-    penalty: float
-    certain: bool = False
-    seed: int = 1
+    planner: Planner  # planner of the controller
+    actual: Floats  # (R, J) executed workload sizes at each row of the series
+    controller: Controller  # chooses the shares; it belongs to this gang alone
+    start: int  # row of the first superstep
+    supersteps: int  # number N of supersteps, at most R - start
+    penalty: float  # cost of a change of the shares in seconds; the first shares are free
+    certain: bool = False  # whether the predictions are what is executed
+    seed: int = 1  # seed of the controller
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -71,27 +58,16 @@ class Gang:
 
 @dataclass(frozen=True)
 class GangRun:
-    """Supersteps of a gang.
+    """Supersteps of a gang."""
 
-    Attributes:
-        tasks: Names of the J tasks.
-        start: Row of the series of the first superstep.
-        penalty: Cost of a change of the shares in seconds.
-        sizes: (N, J) workload sizes.
-        shares: (N, J) CPU shares in millicores.
-        replanned: (N,) whether the shares were planned before the superstep.
-        durations: (N, J) durations of the tasks in seconds.
-        lower_bound: Total that no plan for these workloads falls below, in seconds, if known.
-    """
-
-    tasks: tuple[str, ...]
-    start: int
-    penalty: float
-    sizes: Floats
-    shares: Ints
-    replanned: NDArray[np.bool_]
-    durations: Floats
-    lower_bound: float | None = None
+    tasks: tuple[str, ...]  # names of the J tasks
+    start: int  # row of the series of the first superstep
+    penalty: float  # cost of a change of the shares in seconds
+    sizes: Floats  # (N, J) workload sizes
+    shares: Ints  # (N, J) CPU shares in millicores
+    replanned: NDArray[np.bool_]  # (N,) whether the shares were planned before the superstep
+    durations: Floats  # (N, J) durations of the tasks in seconds
+    lower_bound: float | None = None  # total that no plan for these workloads falls below, in seconds, if known
 
     @cached_property
     def metrics(self) -> dict[str, float]:
@@ -102,16 +78,12 @@ class GangRun:
 
 
 class RunningGang:
-    """A gang during its run: `plan` and `execute` alternate.
-
-    Attributes:
-        gang: The gang.
-        planned: Number of planned supersteps.
-        held: Present shares of all tasks together in millicores.
-    """
+    """A gang during its run: `plan` and `execute` alternate."""
 
     def __init__(self, gang: Gang) -> None:
         count, tasks = gang.supersteps, len(gang.tasks)
+        #: held: Present shares of all tasks together in millicores.
+        #: planned: Number of planned supersteps.
         self.gang, self.planned, self.held = gang, 0, gang.least
         self._shares, self._durations = np.empty((count, tasks), np.int64), np.empty((count, tasks))
         self._replanned = np.zeros(count, bool)

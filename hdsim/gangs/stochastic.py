@@ -6,15 +6,12 @@ import dataclasses
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.gangs.controllers import DynamicMpc, GangState, places, spans
 from hdsim.gangs.minimize import DurationTable, Windows
 from hdsim.gangs.planner import ExactPlanner, Plans, in_millicores
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Horizon where the predictions are certain.
 _CERTAIN_HORIZON = 10
@@ -28,11 +25,8 @@ class Correction:
     """Correction of predictions by the errors of earlier ones: bias, scale and spread for each task and lead.
 
     The corrected size is an affine function of the predicted one, by ridge regression towards no correction. Until
-    errors are known, the standard deviation of the error is that of a random walk.
-
-    Args:
-        leads: Number of supersteps that are predicted, this one included.
-        tasks: Number of tasks.
+    errors are known, the standard deviation of the error is that of a random walk. `leads` is the number of supersteps
+    that are predicted, this one included.
     """
 
     #: Weight of no correction, in observations; scale and middle of the sizes in the regression.
@@ -104,7 +98,7 @@ class StochasticMpc(DynamicMpc):
         self._limits = float(profile.sizes[0]), float(profile.sizes[-1])
         sizes = np.linspace(*self._limits, _SIZES)
         grid = np.repeat(sizes[:, None], tasks, axis=1)
-        self._table = DurationTable.of(lambda shares: profile.table(grid, shares), budget.start, profile.shares[-1])
+        self._table = DurationTable.of(profile, grid, budget.start)
         half = np.random.default_rng(state.seed).normal(size=(self.scenarios // 2, self.horizon, tasks))
         self._steps = np.concatenate([half, -half])
         self._shares = np.full((len(spans(self.horizon)), tasks), budget.total / tasks)
@@ -149,13 +143,7 @@ class StochasticMpc(DynamicMpc):
         return windows.costs(np.tile(state.shares.astype(float), (supersteps, 1)))
 
     def _windows(self, sizes: Floats, widths: Ints, total: float) -> Windows:
-        """Windows of equally probable scenarios.
-
-        Args:
-            sizes: (n, M, J) workload sizes of n supersteps in each scenario.
-            widths: Number of sizes of each window.
-            total: Shares of all tasks together.
-        """
+        """Windows of equally probable scenarios with (n, M, J) workload sizes of n supersteps in each scenario."""
         low, high = self._limits
         rows = np.rint((np.clip(sizes.reshape(-1, sizes.shape[2]), low, high) - low) * ((_SIZES - 1) / (high - low)))
         weight = np.full(len(rows), 1.0 / self.scenarios)

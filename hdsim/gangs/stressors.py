@@ -20,42 +20,23 @@ class Stressors:
 
     A task of workload size z executes `scale` x `operations` x z operations (rounded, at least one) of the stressor
     with its name, which stress-ng divides among its instances.
-
-    Attributes:
-        operations: Operations per unit of workload, by name of the stressor.
-        scale: Factor of all operations.
-        instances: Processes of a task; one uses one core at most. 0: as many as the machine has cores.
     """
 
-    operations: Mapping[str, float]
-    scale: float = 1.0
-    instances: int = 1
+    operations: Mapping[str, float]  # operations per unit of workload, by name of the stressor
+    scale: float = 1.0  # factor of all operations
+    instances: int = 1  # processes of a task; one uses one core at most. 0: as many as the machine has cores.
 
     def command(self, task: str, size: float, scratch: Path) -> list[str]:
         """Returns program and arguments that execute a workload once, with temporary files in a folder."""
-        return [
-            _PROGRAM,
-            "--quiet",
-            "--metrics-brief",
-            "--no-rand-seed",
-            "--temp-path",
-            str(scratch),
-            f"--{task}",
-            str(self.instances),
-            f"--{task}-ops",
-            str(self.count(task, size)),
-        ]
+        options = ["--quiet", "--metrics-brief", "--no-rand-seed", "--temp-path", str(scratch)]
+        return [_PROGRAM, *options, f"--{task}", str(self.instances), f"--{task}-ops", str(self.count(task, size))]
 
     def count(self, task: str, size: float) -> int:
         """Returns the operations of a workload."""
         return max(1, round(self.scale * self.operations[task] * size))
 
     def verify(self, task: str, size: float, status: int, output: str) -> None:
-        """Checks that a command has executed its workload: stress-ng skips what a machine lacks, with status 0.
-
-        Raises:
-            BackendError: It has not.
-        """
+        """Raises BackendError if a command has not executed its workload: stress-ng skips what a machine lacks."""
         executed = re.search(rf"\] {re.escape(task)} +(\d+)\s", output)
         count = int(executed[1]) if executed else 0
         if status or count < self.count(task, size):
@@ -81,11 +62,7 @@ class Stressors:
 
 
 def version() -> str:
-    """Returns the name and version of stress-ng.
-
-    Raises:
-        ConfigError: It is missing.
-    """
+    """Returns the name and version of stress-ng; ConfigError if it is missing."""
     name, _, number = _output("--version").partition(", version ")
     return f"{name} {number.split()[0]}" if number else name.strip()
 

@@ -26,23 +26,14 @@ _PROGRESS = 60.0
 
 @dataclass(frozen=True)
 class ControlPlaneProgram:
-    """A program of a control plane.
+    """A program of a control plane."""
 
-    Attributes:
-        name: Name of the file.
-        module: Go module, whose own replace directives hold for the build.
-        version: Version of the module.
-        package: Package of the program in the module.
-        variables: Variables of the Go linker that hold the version.
-        any_version: One on PATH does as well, of whatever version.
-    """
-
-    name: str
-    module: str
-    version: str
-    package: str
-    variables: tuple[str, ...] = ()
-    any_version: bool = False
+    name: str  # name of the file
+    module: str  # Go module, whose own replace directives hold for the build
+    version: str  # version of the module
+    package: str  # package of the program in the module
+    variables: tuple[str, ...] = ()  # variables of the Go linker that hold the version
+    any_version: bool = False  # one on PATH does as well, of whatever version
 
     def is_built(self, folder: Path) -> bool:
         """Returns whether the program is in a folder and reports its version."""
@@ -83,11 +74,7 @@ def build_folder() -> Path:
 
 
 def find_programs(names: tuple[str, ...]) -> dict[str, Path]:
-    """Finds programs by their file names in `build_folder` or on PATH.
-
-    Raises:
-        ConfigError: Some are missing.
-    """
+    """Finds programs by their file names in `build_folder` or on PATH; ConfigError if some are missing."""
     places = os.pathsep.join([str(build_folder()), os.environ.get("PATH", os.defpath)])
     found = {name: shutil.which(name, path=places) for name in names}
     missing = [name for name, path in found.items() if path is None]
@@ -97,11 +84,7 @@ def find_programs(names: tuple[str, ...]) -> dict[str, Path]:
 
 
 def kubernetes_version(apiserver: Path) -> str:
-    """Returns the version of a kube-apiserver, such as ``v1.36.3``.
-
-    Raises:
-        ConfigError: It does not report one.
-    """
+    """Returns the version of a kube-apiserver, such as ``v1.36.3``; ConfigError if it reports none."""
     found = re.search(r"v\d+\.\d+\.\d+\S*", _version_of(apiserver))
     if found is None:
         raise ConfigError(f"expected a program that reports its version for --version, got '{apiserver}'")
@@ -116,13 +99,10 @@ def _version_of(program: Path) -> str:
 
 
 def build(report: Callable[[str], None]) -> Path:
-    """Builds the programs that are missing in `build_folder` or have another version; reports each line of progress.
+    """Builds the programs that are missing in `build_folder`, which is returned, or have another version.
 
-    Each program replaces its file when it is complete, so that an interrupted build continues with the next one.
-    Go keeps the sources and compiled packages in its own caches.
-
-    Returns:
-        The folder.
+    Each line of progress is reported. Each program replaces its file when it is complete, so that an interrupted build
+    continues with the next one. Go keeps the sources and compiled packages in its own caches.
 
     Raises:
         ConfigError: Go is missing.

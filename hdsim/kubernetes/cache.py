@@ -54,19 +54,10 @@ class _Expired(Exception):
 
 
 class Cache(Generic[V]):
-    """Objects of one kind in all namespaces.
+    """Objects of one kind in all namespaces, at a path such as ``/api/v1/pods``; `parse` returns the view of an object.
 
-    Attributes:
-        objects: The objects by their keys; only the thread of the connection changes it.
-        relists: Number of lists after the first one.
-        reconnects: Number of watches that were lost.
-
-    Args:
-        connection: The connection.
-        path: Path of the list, such as ``/api/v1/pods``.
-        parse: Returns the view of an object.
-        deliver: Takes the changes that have come together, in order and in the thread of the connection, those of the
-            first list included; or the error that has ended the watch.
+    `deliver` takes the changes that have come together, in order and in the thread of the connection, those of the
+    first list included; or the error that has ended the watch.
     """
 
     def __init__(
@@ -76,7 +67,9 @@ class Cache(Generic[V]):
         parse: Callable[[Mapping[str, Any]], V],
         deliver: Callable[[list[Change[V]] | BackendError], None],
     ) -> None:
-        self.objects: dict[str, V] = {}
+        self.objects: dict[str, V] = {}  # the objects by their keys; only the thread of the connection changes it
+        #: reconnects: Number of watches that were lost.
+        #: relists: Number of lists after the first one.
         self.relists = self.reconnects = 0
         self._connection, self._path, self._parse, self._deliver = connection, path, parse, deliver
         self._name = path.rpartition("/")[2]

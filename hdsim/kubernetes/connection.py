@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -83,33 +83,19 @@ class NoAnswer(BackendError):
 
 
 class Refused(BackendError):
-    """The API server has refused a request.
+    """The API server has refused a request."""
 
-    Attributes:
-        status: HTTP status.
-        permission: The credentials lack a permission, or are not valid.
-    """
-
-    status: int
-    permission: bool
+    status: int  # HTTP status
+    permission: bool  # the credentials lack a permission, or are not valid
 
 
 class Connection:
     """A connection, with an event loop in a thread of its own.
 
     Coroutines run in that thread (`call`, `submit`); the other methods that are no coroutines may be called anywhere.
-
-    Attributes:
-        server: Address of the API server.
-        timeout: Seconds that the API server may take for an answer.
-        calls: Number of calls by :class:`Call`.
-
-    Args:
-        kubeconfig: Kubeconfig file; None: the one of KUBECONFIG or ``~/.kube/config`` if there is one, otherwise the
-            service account of the pod that hdsim runs in.
-        context: Context of the kubeconfig; None: its current one.
-        timeout: See the attribute.
-        where: Configuration key or option of the kubeconfig, for error messages.
+    The kubeconfig is by default the one of KUBECONFIG or ``~/.kube/config`` if there is one, otherwise the service
+    account of the pod that hdsim runs in; its context is by default the current one. `where` is the key or option of
+    the kubeconfig.
 
     Raises:
         ConfigError: The client library or a usable configuration is missing.
@@ -123,7 +109,7 @@ class Connection:
         timeout: float = 60.0,
         where: str = "backend.kubeconfig",
     ) -> None:
-        self.timeout = timeout
+        self.timeout = timeout  # seconds that the API server may take for an answer
         self.calls: Counter[Call] = Counter()
         self._permitted: set[Call] = set()
         self._source, self._where = "the service account of this pod", where
@@ -165,11 +151,7 @@ class Connection:
             self._loop.close()
 
     def request(self, method: str, path: str, body: Any = None, **options: Any) -> tuple[int, dict[str, Any]]:
-        """Sends a request and waits for its answer; see `send`.
-
-        Returns:
-            Status and object.
-        """
+        """Sends a request and waits for status and object of its answer; see `send`."""
         status, answer = self.call(self.send(method, path, body, **options))
         return status, _object(answer)
 
@@ -179,20 +161,24 @@ class Connection:
         Raises:
             BackendError: There is no answer, or not the wanted one.
         """
-        status, answer = self.call(self.send("GET", path))
-        if status != 200:
-            raise self.refusal("GET", path, status, answer)
-        return _object(answer)
+        return _object(self.call(self.ask("GET", path)))
 
     def require_namespace(self, name: str, where: str) -> None:
-        """Checks that a namespace exists, if the credentials permit to read it.
-
-        Raises:
-            ConfigError: It does not exist.
-        """
+        """Raises ConfigError if a namespace does not exist, as far as the credentials permit to read it."""
         status, _ = self.request("GET", f"/api/v1/namespaces/{quote(name, safe='')}")
         if status == 404 or not name:
             raise ConfigError(f"expected a namespace of {self.server}, got '{name}'", where=where)
+
+    async def ask(self, method: str, path: str, body: Any = None, *, but: Container[int] = (), **options: Any) -> bytes:
+        """Sends a request as `send` does, and returns the body of its answer.
+
+        Raises:
+            BackendError: It is refused, with another HTTP status than those of `but`, or as `send` does.
+        """
+        status, answer = await self.send(method, path, body, **options)
+        if status >= 300 and status not in but:
+            raise self.refusal(method, path, status, answer)
+        return answer
 
     async def send(
         self, method: str, path: str, body: Any = None, *, content_type: str = _JSON, timeout: float | None = None
@@ -200,17 +186,8 @@ class Connection:
         """Sends a request; one that the API server is too busy for (429) is sent again when it says so.
 
         An API server that has just started may refuse what it will permit soon, so that a call that it has permitted
-        before is sent again for some seconds.
-
-        Args:
-            method: HTTP method.
-            path: Path and query.
-            body: Object, or its JSON as bytes.
-            content_type: Type of the body.
-            timeout: Seconds, by default those of the connection.
-
-        Returns:
-            HTTP status and body of the answer.
+        before is sent again for some seconds. The body is an object, or its JSON as bytes; the time-out in seconds is
+        by default that of the connection. HTTP status and body of the answer are returned.
 
         Raises:
             NoAnswer: There is no answer within the time-out.
@@ -361,7 +338,7 @@ class Connection:
         if "@" in urlsplit(settings.host).netloc:
             # Messages name the address.
             raise ConfigError(f"expected a server without credentials in its address in {files}", where=self._where)
-        self.server = settings.host.rstrip("/")
+        self.server = settings.host.rstrip("/")  # address of the API server
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             # trust_env of aiohttp would read the environment and ~/.netrc in a thread for every request.
@@ -418,3 +395,53 @@ def _object(answer: bytes) -> dict[str, Any]:
     except ValueError:
         found = answer.decode(errors="replace")
     return found if isinstance(found, dict) else {"message": str(found)}
+
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_CREATED = 201
+
+
+class Permission(NamedTuple):
+    """A call that a run makes."""
+
+    call: Call  # verb, group and resource
+    #: namespace, name: Empty for all namespaces, and for any object.
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        kind = f"a Role in the namespace {self.namespace}" if self.namespace else "a ClusterRole"
+        return f"{self.call}; {kind} with this rule does: {self.call.rule(self.name)}"
+
+
+def require(connection: Connection, permissions: Iterable[Permission]) -> None:
+    """Checks that credentials permit all calls of a run.
+
+    Raises:
+        ConfigError: Some are not permitted; all are listed with the rules that permit them.
+        BackendError: The API server does not answer, or does not accept the credentials.
+    """
+    missing = denied(connection, permissions)
+    if missing:
+        raise ConfigError.many([ConfigError(each) for each in missing])
+
+
+def denied(connection: Connection, permissions: Iterable[Permission]) -> list[str]:
+    """Returns the permissions that credentials do not have, as sentences with the rules that permit them.
+
+    Raises:
+        BackendError: The API server does not answer, or does not accept the credentials.
+    """
+    missing = [permission for permission in permissions if _is_denied(connection, permission)]
+    return [f"the {connection.user} do not permit to {permission}" for permission in missing]
+
+
+def _is_denied(connection: Connection, permission: Permission) -> bool:
+    """Asks for the access review of a permission; a server without such reviews, as one without RBAC, denies none."""
+    (verb, group, resource), namespace, name = permission
+    resource, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name}
+    if subresource:
+        attributes["subresource"] = subresource
+    status, review = connection.request("POST", _REVIEWS, {"spec": {"resourceAttributes": attributes}})
+    return status == _CREATED and not review["status"]["allowed"]

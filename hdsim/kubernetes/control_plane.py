@@ -55,6 +55,8 @@ _PORTS = (
 _HIGHEST_PORT, _LOWEST_PORT = 32766, 10000
 #: In the log of a component whose port another program has taken since it was found free.
 _PORT_IS_TAKEN = "address already in use"
+#: The account that pods run as.
+_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 #: Seconds after which a start looks for components that have ended since.
 _PATIENCE = 30.0
 #: The processors of this machine are for schedulers: etcd waits for no disk, the API server collects less garbage.
@@ -81,32 +83,24 @@ def control_planes(workdir: Path) -> list[ControlPlane]:
 
 
 class ControlPlane:
-    """A control plane that kwokctl keeps in a folder of its own.
+    """A control plane that kwokctl keeps in a folder of its own below a work folder.
 
     The file ``hdsim.yaml`` in that folder is kwokctl's configuration and marks a control plane of hdsim; the file
     ``hdsim.started`` lists the kubeconfig files that name it and marks one that has been ready.
 
-    Attributes:
-        name: Its name.
-        folder: Folder of its data, certificates, logs and process ids.
-
-    Args:
-        name: A DNS label: lower-case letters, digits and dashes.
-        workdir: Work folder of kwokctl.
-
     Raises:
-        ConfigError: The name is not a DNS label, or the path of the folder has blanks.
+        ConfigError: The name is not a DNS label (lower-case letters, digits and dashes), or the path has blanks.
     """
 
     def __init__(self, name: str, workdir: Path) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", name):
             raise ConfigError(f"expected lower-case letters, digits and dashes, got '{name}'", where="--name")
-        self.name = name
+        self.name = name  # its name
         self._workdir = workdir.expanduser().resolve()
         if re.search(r"\s", str(self._workdir)):
             # kwokctl would use the folder whose name ends at the first blank.
             raise ConfigError(f"expected a path without blanks, got '{self._workdir}'", where="--workdir")
-        self.folder = self._workdir / "clusters" / name
+        self.folder = self._workdir / "clusters" / name  # folder of its data, certificates, logs and process ids
         self._config = self.folder / "hdsim.yaml"
         self._started = self.folder / "hdsim.started"
 
@@ -144,17 +138,9 @@ class ControlPlane:
     ) -> bool:
         """Starts the control plane, unless it runs, and adds it to a kubeconfig file as the current context.
 
-        Remains of an interrupted start are removed before; a stopped control plane keeps
-        its objects.
-
-        Args:
-            kubeconfig: The file.
-            default_scheduler: Starts kube-scheduler as well, without limits of its request rate.
-            download: Lets kwokctl download the programs.
-            timeout: Seconds until it must be ready.
-
-        Returns:
-            False if it was running.
+        Remains of an interrupted start are removed before; a stopped control plane keeps its objects. With
+        `default_scheduler` kube-scheduler starts as well, without limits of its request rate; with `download` kwokctl
+        downloads the programs. It must be ready within the time-out in seconds. The result is False if it was running.
 
         Raises:
             ConfigError: Programs are missing, or the name is another one's.
@@ -184,21 +170,13 @@ class ControlPlane:
         return not running
 
     def down(self) -> None:
-        """Ends all processes, deletes the folder and removes the control plane from the kubeconfig files.
-
-        Raises:
-            ConfigError: There is no such control plane of hdsim.
-        """
+        """Ends all processes and removes folder and kubeconfig entries; ConfigError without such a control plane."""
         self.check_exists()
         with _exclusive():
             self.remove()
 
     def check_exists(self) -> None:
-        """Checks that there is such a control plane of hdsim.
-
-        Raises:
-            ConfigError: There is none.
-        """
+        """Raises ConfigError if there is no such control plane of hdsim."""
         if not self._config.exists():
             names = ", ".join(plane.name for plane in control_planes(self._workdir)) or "none"
             raise ConfigError(
@@ -273,9 +251,7 @@ class ControlPlane:
         # Pods are refused until the controller manager has made the account that they run as.
         while True:
             try:
-                self._kwokctl(
-                    "kubectl", "get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default", timeout=30
-                )
+                self._kwokctl("kubectl", "get", "--raw", _ACCOUNT, timeout=30)
                 break
             except BackendError:
                 if time.monotonic() > deadline:
@@ -308,15 +284,8 @@ class ControlPlane:
             begin = time.monotonic()
             wait = min(max(deadline - begin, 1.0), _PATIENCE)
             try:
-                self._kwokctl(
-                    "create",
-                    "cluster",
-                    "--config",
-                    str(self._config),
-                    "--kubeconfig=",
-                    f"--wait={wait:g}s",
-                    timeout=wait + 5,
-                )
+                options = ["--config", str(self._config), "--kubeconfig=", f"--wait={wait:g}s"]
+                self._kwokctl("create", "cluster", *options, timeout=wait + 5)
                 return
             except BackendError as error:
                 now = time.monotonic()
@@ -358,9 +327,8 @@ class ControlPlane:
         lines = [f"the control plane '{self.name}' cannot be started: {reason.strip()}"]
         for component in self.components():
             if component.pid is None and component.log.exists():
-                lines += [
-                    f"{component.name}: {line}" for line in component.log.read_text(errors="replace").splitlines()[-1:]
-                ]
+                last = component.log.read_text(errors="replace").splitlines()[-1:]
+                lines += [f"{component.name}: {line}" for line in last]
         return "\n".join(lines)
 
 

@@ -14,9 +14,8 @@ from hdsim.errors import BackendError, ConfigError
 from hdsim.gangs.real.launcher import Launcher
 from hdsim.gangs.stressors import Stressors
 from hdsim.kubernetes.cache import Cache, Change
-from hdsim.kubernetes.clean import MANAGED
-from hdsim.kubernetes.connection import Call, Connection
-from hdsim.kubernetes.permissions import Permission, require
+from hdsim.kubernetes.connection import Call, Connection, Permission, require
+from hdsim.kubernetes.objects import MANAGED
 
 #: Working directory of a task in its container.
 _FOLDER = "/tmp"
@@ -49,15 +48,9 @@ class _JobView:
 class KubernetesJobs(Launcher):
     """Each task is a Job with one pod whose CPU request and limit are its shares.
 
-    A Job's pod cannot be resized everywhere, so new shares end the Job and create another one.
-
-    Args:
-        image: Image of the containers, with Python, hdsim with its extra ``bsp``, and stress-ng.
-        python: Program in the image.
-        kubeconfig: Kubeconfig file; None: that of ``KUBECONFIG``, ``~/.kube/config`` or the pod that hdsim runs in.
-        context: Context of the kubeconfig; None: its current one.
-        namespace: Namespace of the Jobs.
-        timeout: Seconds for an answer of the API server, and for the end of Jobs.
+    A Job's pod cannot be resized everywhere, so new shares end the Job and create another one. The image has hdsim with
+    its extra ``bsp``, stress-ng and the program `python`; kubeconfig and context are those of
+    :class:`hdsim.kubernetes.connection.Connection`. `timeout` is in seconds, for an answer and for the end of Jobs.
     """
 
     in_place = False
@@ -125,7 +118,7 @@ class KubernetesJobs(Launcher):
             # The controller of the gang replaces a task that fails.
             "spec": {"backoffLimit": 0, "template": {"metadata": {"labels": MANAGED}, "spec": pod}},
         }
-        self._send("POST", self._path, body, 201)
+        self._connection.call(self._connection.ask("POST", self._path, body))
         self._names[member] = name
         self._wait(lambda: name in self._cache.objects, f"Job {name} is not in the watch")
 
@@ -139,7 +132,8 @@ class KubernetesJobs(Launcher):
         """Deletes Jobs, and waits until their pods are deleted."""
         names = {self._names.pop(member) for member in members if member in self._names}
         for name in names:
-            self._send("DELETE", f"{self._path}/{name}", {"propagationPolicy": "Foreground"}, 200, 404)
+            options = {"propagationPolicy": "Foreground"}
+            self._connection.call(self._connection.ask("DELETE", f"{self._path}/{name}", options, but=(404,)))
         self._wait(lambda: not names & self._cache.objects.keys(), f"Jobs {', '.join(sorted(names))} are not deleted")
 
     def facts(self) -> Mapping[str, Any]:
@@ -169,8 +163,3 @@ class KubernetesJobs(Launcher):
                 # The cache is changed before its listeners are called, in another thread.
                 if not self._seen.wait(end - time.monotonic()) and time.monotonic() > end:
                     raise BackendError(f"{self._connection.server}: {otherwise} after {self._timeout:g} s")
-
-    def _send(self, method: str, path: str, body: Mapping[str, Any], *expected: int) -> None:
-        status, answer = self._connection.call(self._connection.send(method, path, body))
-        if status not in expected:
-            raise self._connection.refusal(method, path, status, answer)

@@ -1,4 +1,4 @@
-"""A load generator: Deployments and pods that are created on an API server by the wall clock."""
+"""A load generator: Deployments and pods that are created on an API server by the wall clock, and their removal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import orjson
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.cache import Cache
-from hdsim.kubernetes.clean import MANAGED
 from hdsim.kubernetes.connection import Connection, NoAnswer, reason_of
-from hdsim.kubernetes.jobs import JobPods
-from hdsim.kubernetes.objects import DURATION, pod_manifest
+from hdsim.kubernetes.objects import DURATION, MANAGED, SELECTOR, JobPods, pod_manifest
 
 if TYPE_CHECKING:
     from hdsim.workload.generators.deployments import Deployment
@@ -26,8 +24,10 @@ if TYPE_CHECKING:
 
 #: Seconds before the first and the last of several attempts.
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 5.0
-#: Seconds between two looks at the pods of an epoch.
+#: Seconds between two looks at pods.
 _LOOK = 0.2
+#: Collections, those that create objects of the next ones first.
+_COLLECTIONS = ("/apis/apps/v1/{}/deployments", "/apis/apps/v1/{}/replicasets", "/api/v1/{}/pods")
 
 
 class Creation(NamedTuple):
@@ -41,23 +41,14 @@ class Creation(NamedTuple):
 
 @dataclass
 class Counts:
-    """Results of a load generator.
+    """Results of a load generator."""
 
-    Attributes:
-        objects: Created objects.
-        pods: Pods that come of them.
-        unbound: Pods without a node when the wait for them was over.
-        retries: Failures of creations that were repeated, by reason.
-        delay: Longest time of a creation behind its due time in seconds.
-        seconds: Wall-clock time of the creations.
-    """
-
-    objects: int = 0
-    pods: int = 0
-    unbound: int = 0
-    retries: Counter[str] = field(default_factory=Counter)
-    delay: float = 0.0
-    seconds: float = 0.0
+    objects: int = 0  # created objects
+    pods: int = 0  # pods that come of them
+    unbound: int = 0  # pods without a node when the wait for them was over
+    retries: Counter[str] = field(default_factory=Counter)  # failures of creations that were repeated, by reason
+    delay: float = 0.0  # longest time of a creation behind its due time in seconds
+    seconds: float = 0.0  # wall-clock time of the creations
 
 
 class LoadGenerator:
@@ -66,13 +57,10 @@ class LoadGenerator:
     A creation that fails for a reason that may pass is repeated until the time-out of the connection is over.
 
     `scheduler` names the one that is to bind the pods; `in_flight` creations are made at the same time.
-
-    Attributes:
-        counts: Results so far.
     """
 
     def __init__(self, connection: Connection, namespace: str, scheduler: str, *, in_flight: int) -> None:
-        self.counts = Counts()
+        self.counts = Counts()  # results so far
         self._connection, self._namespace, self._scheduler = connection, namespace, scheduler
         self._in_flight = in_flight
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -222,3 +210,27 @@ class _Pod(NamedTuple):
         return cls(
             metadata["name"], metadata["uid"], metadata["resourceVersion"], managed and "nodeName" in pod["spec"]
         )
+
+
+def empty(connection: Connection, namespace: str, *, everything: bool = False, timeout: float = 300.0) -> int:
+    """Deletes the Deployments, ReplicaSets and pods that hdsim has created, and waits; returns the number of pods.
+
+    With `everything`, those of others in the namespace go as well. The time-out is in seconds.
+
+    Raises:
+        BackendError: A deletion is refused, or pods are left.
+    """
+    selector = "" if everything else SELECTOR
+    paths = [f"{path.format(f'namespaces/{namespace}')}?{selector}" for path in _COLLECTIONS]
+    pods, deadline = len(connection.get(paths[-1])["items"]), time.monotonic() + timeout
+    while True:
+        for path in paths:
+            # Pods of ReplicaSets that were created since the last look are deleted too.
+            left = max(deadline - time.monotonic(), 1.0)
+            connection.call(connection.ask("DELETE", f"{path}&gracePeriodSeconds=0", but=(404,), timeout=left))
+        objects = sum(len(connection.get(path)["items"]) for path in paths)
+        if not objects:
+            return pods
+        if time.monotonic() > deadline:
+            raise BackendError(f"{connection.server}: {objects} objects of {namespace} are left after {timeout:g} s")
+        time.sleep(_LOOK)

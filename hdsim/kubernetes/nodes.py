@@ -16,12 +16,10 @@ import numpy as np
 
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError, PlatformError
-from hdsim.kubernetes.clean import MANAGED, SELECTOR
 from hdsim.kubernetes.connection import Connection
-from hdsim.kubernetes.objects import FAKE, GPU, UNLIMITED, NodeView
+from hdsim.kubernetes.objects import FAKE, GPU, MANAGED, SELECTOR, UNLIMITED, NodeView
 from hdsim.platform.model import HOSTNAME, INSTANCE_TYPE, Platform
-from hdsim.platform.schema import NODE_NAME, QUANTITIES
-from hdsim.platform.taints import NO_SCHEDULE, Taint
+from hdsim.platform.schema import NO_SCHEDULE, NODE_NAME, QUANTITIES, Taint
 from hdsim.util.inputs import read_yaml
 from hdsim.util.text import label_safe, unused
 from hdsim.util.units import in_bytes
@@ -96,11 +94,7 @@ def node_manifest(
 def type_manifests(
     name: str, number: int, amounts: Amounts, labels: Mapping[str, str], taints: Sequence[Taint]
 ) -> list[dict[str, Any]]:
-    """Returns equal Nodes of Kwok, ``NAME-0`` and so on.
-
-    Raises:
-        ConfigError: The name is not a DNS label.
-    """
+    """Returns equal Nodes of Kwok, ``NAME-0`` and so on; ConfigError if the name is no DNS label."""
     if not NODE_NAME.fullmatch(name) or len(name) > 50:
         raise ConfigError(f"expected lower case letters, digits and '-', got '{name}'", where="--type")
     marks = {INSTANCE_TYPE: name, NODE_TYPE: name, **labels}
@@ -141,7 +135,8 @@ def platform_of(nodes: Iterable[NodeView], name: str = "kubernetes", source: str
     described = []
     for node, speed in zip(usable, speeds, strict=True):
         amounts = node.allocatable
-        shape = _type_name(node), mean if speed is None else speed, amounts
+        node_type = node.labels.get(NODE_TYPE) or node.labels.get(INSTANCE_TYPE) or "node"
+        shape = node_type, mean if speed is None else speed, amounts
         if shape not in names:
             names[shape] = unused(shape[0], types)
             types[names[shape]] = _node_type(amounts, shape[1], processors)
@@ -209,10 +204,6 @@ def _speed(node: NodeView) -> float | None:
     return speed if 0 < speed < math.inf else None
 
 
-def _type_name(node: NodeView) -> str:
-    return node.labels.get(NODE_TYPE) or node.labels.get(INSTANCE_TYPE) or "node"
-
-
 def _own_labels(node: NodeView, node_type: str) -> dict[str, str]:
     """Returns the labels of a node that hdsim does not give it by itself."""
     given = {HOSTNAME: node.name, INSTANCE_TYPE: label_safe(node_type), **MANAGED}
@@ -272,7 +263,8 @@ def require_fake(connection: Connection, done: str) -> None:
         ConfigError: A node has a real kubelet.
         BackendError: The nodes may not be read.
     """
-    real = [node["metadata"]["name"] for node in _nodes(connection) if FAKE not in _annotations(node)]
+    found = [node["metadata"] for node in _nodes(connection)]
+    real = [metadata["name"] for metadata in found if FAKE not in (metadata.get("annotations") or {})]
     if real:
         also = f" and {len(real) - 1} more" if len(real) > 1 else ""
         raise ConfigError(
@@ -280,10 +272,6 @@ def require_fake(connection: Connection, done: str) -> None:
             "--real takes any cluster",
             where="--kubeconfig",
         )
-
-
-def _annotations(node: Mapping[str, Any]) -> Mapping[str, str]:
-    return node["metadata"].get("annotations") or {}
 
 
 def create_nodes(connection: Connection, manifests: Sequence[Mapping[str, Any]], timeout: float) -> None:
@@ -314,19 +302,14 @@ def create_nodes(connection: Connection, manifests: Sequence[Mapping[str, Any]],
 
 
 def delete_nodes(connection: Connection) -> int:
-    """Deletes the nodes that hdsim has created; returns their number.
-
-    Raises:
-        BackendError: It is refused.
-    """
+    """Deletes the nodes that hdsim has created, and returns their number; BackendError if it is refused."""
     paths = [f"{_NODES}/{node['metadata']['name']}" for node in _nodes(connection, f"?{SELECTOR}")]
     connection.call(_send_all(connection, "DELETE", [(path, None) for path in paths]))
     return len(paths)
 
 
 def _nodes(connection: Connection, query: str = "") -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = connection.get(_NODES + query)["items"]
-    return found
+    return connection.get(_NODES + query)["items"]
 
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
@@ -341,9 +324,7 @@ async def _send_all(connection: Connection, method: str, requests: Iterable[tupl
 
     async def send() -> None:
         for path, body in left:
-            status, answer = await connection.send(method, path, body)
-            if status not in (200, 201):
-                raise connection.refusal(method, path, status, answer)
+            await connection.ask(method, path, body)
 
     try:
         async with asyncio.TaskGroup() as tasks:

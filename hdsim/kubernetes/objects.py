@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from hdsim.cluster.requests import Amounts
-from hdsim.platform.taints import NO_SCHEDULE, Taint
+from hdsim.platform.schema import NO_SCHEDULE, Taint
 from hdsim.util.plugins import optional
 from hdsim.workload.constraints import Constraints, Requirement
+
+if TYPE_CHECKING:
+    from hdsim.cluster.requests import Requests
+    from hdsim.workload.model import Workload
 
 #: Labels and annotations; docs/kwok.md explains them.
 JOB_LABEL = "hdsim.io/job"
@@ -24,6 +29,10 @@ CLOCK = "hdsim.io/clock"
 POD_GROUP = "hdsim.io/pod-group"
 POD_GROUP_SIZE = "hdsim.io/pod-group-size"
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+#: Label of everything that hdsim creates.
+MANAGED = {"app.kubernetes.io/managed-by": "hdsim"}
+#: Query that selects what has the label.
+SELECTOR = "labelSelector=" + ",".join(f"{key}%3D{value}" for key, value in MANAGED.items())
 #: Annotation of nodes whose pods Kwok runs.
 FAKE = "kwok.x-k8s.io/node"
 GPU = "nvidia.com/gpu"
@@ -47,54 +56,36 @@ UNLIMITED = 2.0**60
 #: Longest duration of Go, in seconds.
 _LONGEST = 2.0**63 / 1e9
 _IMAGE = "registry.k8s.io/pause:3.10"
+#: Longest name of a job in the names of its pods; a label value has at most 63 characters.
+_LONGEST_NAME = 40
 _constraints: dict[bytes, tuple[Constraints | None, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod.
+    """A pod."""
 
-    Attributes:
-        key: ``NAMESPACE/NAME``.
-        uid: Unique id; a pod of the same name that is created anew has another one.
-        version: Resource version.
-        node: Name of the node it is bound to, empty for none.
-        phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``.
-        scheduler: Name of the scheduler that is to bind it.
-        priority: Priority; higher ones first.
-        requests: Requested amounts; one of the pods is the pod itself.
-        constraints: Nodes it may be on, None for all without taints.
-        unsupported: Its requirements that hdsim cannot meet, empty if there are none.
-        group: Name of its gang in its namespace, empty for none.
-        group_size: Number of pods of the gang, None if it is not told or no positive integer.
-        deadline: Seconds after which it is ended (activeDeadlineSeconds), None if never.
-        created: Creation, seconds since 1970.
-        deleted: The pod is being deleted.
-        gated: The pod may not be scheduled yet.
-        repels: Terms of its required anti-affinity, which keeps other pods away while it is there.
-    """
-
-    key: str
-    uid: str
-    version: str
+    key: str  # ``NAMESPACE/NAME``
+    uid: str  # unique id; a pod of the same name that is created anew has another one
+    version: str  # resource version
     namespace: str
     name: str
-    node: str
-    phase: str
-    scheduler: str
-    priority: int
-    requests: Amounts
-    constraints: Constraints | None
-    unsupported: str
-    group: str
-    group_size: int | None
-    deadline: float | None
-    created: float
-    deleted: bool
-    gated: bool
+    node: str  # name of the node it is bound to, empty for none
+    phase: str  # ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``
+    scheduler: str  # name of the scheduler that is to bind it
+    priority: int  # priority; higher ones first
+    requests: Amounts  # requested amounts; one of the pods is the pod itself
+    constraints: Constraints | None  # nodes it may be on, None for all without taints
+    unsupported: str  # its requirements that hdsim cannot meet, empty if there are none
+    group: str  # name of its gang in its namespace, empty for none
+    group_size: int | None  # number of pods of the gang, None if it is not told or no positive integer
+    deadline: float | None  # seconds after which it is ended (activeDeadlineSeconds), None if never
+    created: float  # creation, seconds since 1970
+    deleted: bool  # the pod is being deleted
+    gated: bool  # the pod may not be scheduled yet
     annotations: Mapping[str, str]
     labels: Mapping[str, str]
-    repels: tuple[Repulsion, ...]
+    repels: tuple[Repulsion, ...]  # terms of its required anti-affinity, which keeps other pods away while it is there
 
     @property
     def duration(self) -> float | None:
@@ -138,7 +129,7 @@ class PodView:
             annotations.get(POD_GROUP) or labels.get(POD_GROUP_LABEL) or "",
             _count(annotations.get(POD_GROUP_SIZE)),
             spec.get("activeDeadlineSeconds"),
-            _seconds(metadata["creationTimestamp"]),
+            datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
             "deletionTimestamp" in metadata,
             bool(spec.get("schedulingGates")),
             annotations,
@@ -149,15 +140,10 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class Repulsion:
-    """A term of a pod's required anti-affinity: the pods that may not come near it, whatever the topology.
+    """A term of a pod's required anti-affinity: the pods that may not come near it, whatever the topology."""
 
-    Attributes:
-        namespaces: Namespaces of these pods, empty for all.
-        labels: Requirements that their labels meet.
-    """
-
-    namespaces: tuple[str, ...]
-    labels: tuple[Requirement, ...]
+    namespaces: tuple[str, ...]  # namespaces of these pods, empty for all
+    labels: tuple[Requirement, ...]  # requirements that their labels meet
 
     def concerns(self, pod: PodView) -> bool:
         """Whether a pod is one of these."""
@@ -167,27 +153,20 @@ class Repulsion:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node.
+    """A node."""
 
-    Attributes:
-        key: Its name.
-        version: Resource version.
-        allocatable: Amounts that pods can have, 0 of what the node does not list. 1Ei and more of memory or storage is
-            unlimited.
-        taints: Taints; a cordoned node has that of kube-scheduler, whether the API server lists it or not.
-        unschedulable: The node is cordoned (``kubectl cordon``).
-        ready: The condition Ready is true.
-    """
-
-    key: str
+    key: str  # its name
     uid: str
-    version: str
+    version: str  # resource version
     name: str
+    #: Amounts that pods can have, 0 of what the node does not list. 1Ei and more of memory or storage is
+    #: unlimited.
     allocatable: Amounts
     labels: Mapping[str, str]
+    #: Taints; a cordoned node has that of kube-scheduler, whether the API server lists it or not.
     taints: tuple[Taint, ...]
-    unschedulable: bool
-    ready: bool
+    unschedulable: bool  # the node is cordoned (``kubectl cordon``)
+    ready: bool  # the condition Ready is true
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> NodeView:
@@ -212,6 +191,26 @@ class NodeView:
             bool(spec.get("unschedulable")),
             conditions.get("Ready", "True") == "True",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupView:
+    """A PodGroup."""
+
+    key: str
+    uid: str
+    version: str
+    gang: tuple[str, str]  # namespace and name of its gang
+    min_member: int | None  # number of pods that have to start together, None if it is no positive integer
+
+    @classmethod
+    def of(cls, group: Mapping[str, Any]) -> PodGroupView:
+        """Reads a PodGroup object."""
+        metadata = group["metadata"]
+        gang = metadata["namespace"], metadata["name"]
+        number = (group.get("spec") or {}).get("minMember")
+        valid = isinstance(number, int) and number > 0
+        return cls("/".join(gang), metadata["uid"], metadata["resourceVersion"], gang, number if valid else None)
 
 
 @lru_cache(maxsize=4096)
@@ -396,5 +395,56 @@ def _count(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() and int(text) > 0 else None
 
 
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+class JobPods:
+    """Manifests of the pods of jobs, with requests for a store without core ids.
+
+    Each chunk of a job is a pod, and a job of several chunks is a gang.
+    """
+
+    def __init__(self, jobs: Workload, requests: Requests, *, namespace: str, scheduler: str) -> None:
+        self._jobs, self._requests, self._namespace, self._scheduler = jobs, requests, namespace, scheduler
+        ids = [str(each) for each in jobs.job_id.tolist()]
+        names = [re.sub("[^a-z0-9]+", "-", each.lower()).strip("-")[:_LONGEST_NAME].strip("-") for each in ids]
+        if len(set(names)) < len(names) or "" in names:
+            names = [str(index) for index in range(len(ids))]
+        self._names = [f"job-{name}" for name in names]
+
+    def manifests(self, job: int, annotations: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Returns the manifests of the pods of a job, with annotations besides those of a job."""
+        chunk, name, priority = self._requests.chunk(job), self._names[job], int(self._jobs.priority[job])
+        assert chunk.cpu is not None
+        requests = Amounts(
+            chunk.cores * chunk.cpu, chunk.cores * chunk.memory, 1, chunk.gpus, chunk.cores * chunk.storage
+        )
+        several = chunk.number > 1
+        return [
+            pod_manifest(
+                f"{name}-{index}" if several else name,
+                requests,
+                namespace=self._namespace,
+                scheduler=self._scheduler,
+                constraints=self._jobs.constraints[job],
+                labels={**MANAGED, JOB_LABEL: name.removeprefix("job-")},
+                annotations={JOB_ID: str(self._jobs.job_id[job]), **(annotations or {})},
+                gang=(name, chunk.number) if several else None,
+                priority_class=_class_of(priority) if priority else None,
+            )
+            for index in range(chunk.number)
+        ]
+
+    def priority_classes(self) -> list[dict[str, Any]]:
+        """Returns the PriorityClass objects that the pods refer to."""
+        return [
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": _class_of(value), "labels": MANAGED},
+                "value": value,
+                "preemptionPolicy": "Never",
+            }
+            for value in sorted(set(self._jobs.priority.tolist()) - {0})
+        ]
+
+
+def _class_of(priority: int) -> str:
+    return f"hdsim-{'minus-' * (priority < 0)}{abs(priority)}"

@@ -1,23 +1,26 @@
 """Recordings: the bindings of a scheduler in their order, with the free amounts of the nodes before each of them.
 
-A recording is a file of JSON lines, described in docs/pods.md. It becomes the jobs of an episode in
-which each job is submitted when its pod was bound and ends with its pod, so that each decision has the state that the
-scheduler had.
+A recording is a file of JSON lines, described in docs/pods.md. It becomes the jobs of an episode in which each job is
+submitted when its pod was bound and ends with its pod, so that each decision has the state that the scheduler had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import queue
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
 from hdsim.cluster.requests import Amounts
-from hdsim.errors import ConfigError
-from hdsim.kubernetes.objects import UNLIMITED
+from hdsim.errors import BackendError, ConfigError
+from hdsim.kubernetes.cache import Cache, Change
+from hdsim.kubernetes.connection import Connection
+from hdsim.kubernetes.objects import UNLIMITED, NodeView, PodView
 from hdsim.util.units import in_bytes
 from hdsim.workload.constraints import NODE_NAME, Constraints, Requirement, Toleration
 from hdsim.workload.model import Workload
@@ -30,18 +33,16 @@ if TYPE_CHECKING:
 FORMAT = ("format", "hdsim recording 1")
 #: Least seconds between two events of an episode, which keep their order.
 _STEP = 1e-6
+#: Seconds between two looks at the ends of a recording.
+_LOOK = 0.2
 
 
 class FreeAmounts:
-    """Free amounts of nodes, at first what is allocatable.
-
-    Attributes:
-        names: Names of the nodes.
-        free: (N, 5) free amounts in the order of `Amounts`.
-    """
+    """Free amounts of nodes, at first what is allocatable."""
 
     def __init__(self, allocatable: Mapping[str, Amounts]) -> None:
-        self.names = list(allocatable)
+        self.names = list(allocatable)  # names of the nodes
+        #: (N, 5) free amounts in the order of `Amounts`.
         self.free: Floats = np.array(list(allocatable.values()), np.float64).reshape(-1, len(Amounts._fields))
         self._index = {name: index for index, name in enumerate(self.names)}
 
@@ -61,25 +62,17 @@ class FreeAmounts:
 
 @dataclass
 class RecordedBinding:
-    """A pod (``NAMESPACE/NAME``) and its node.
-
-    Attributes:
-        constraints: Nodes that the pod may be on.
-        decided: The binding is one of the recorded scheduler; other pods only take amounts of nodes.
-        begin: Begin in seconds of the recording.
-        duration: Run time of the pod's annotation in seconds, None without one.
-        end: End of the pod, None if it was there at the end of the recording.
-    """
+    """A pod (``NAMESPACE/NAME``) and its node."""
 
     pod: str
     node: str
     requests: Amounts
-    constraints: Constraints | None
+    constraints: Constraints | None  # nodes that the pod may be on
     priority: int
-    decided: bool
-    begin: float
-    duration: float | None
-    end: float | None = None
+    decided: bool  # the binding is one of the recorded scheduler; other pods only take amounts of nodes
+    begin: float  # begin in seconds of the recording
+    duration: float | None  # run time of the pod's annotation in seconds, None without one
+    end: float | None = None  # end of the pod, None if it was there at the end of the recording
 
 
 @dataclass(frozen=True)
@@ -92,11 +85,7 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> Recording:
-        """Reads a recording.
-
-        Raises:
-            ConfigError: It is damaged, or no recording.
-        """
+        """Reads a recording; ConfigError if the file is damaged, or none."""
         with path.open("rb") as file:
             nodes: dict[str, Amounts] = {}
             bindings: list[RecordedBinding] = []
@@ -125,13 +114,10 @@ class Recording:
         return cls(path, nodes, bindings)
 
     def jobs(self, platform: Platform, where: str) -> tuple[Workload, list[int]]:
-        """Returns the bound pods as jobs, and the node of each job.
+        """Returns the bound pods as jobs, and the node of each job, on a platform of the recorded nodes.
 
-        A pod that the recorded scheduler did not bind may be on its node only.
-
-        Args:
-            platform: A platform of these nodes; others of the recording must have no binding of the scheduler.
-            where: Configuration key of the recording, for error messages.
+        A pod that the recorded scheduler did not bind may be on its node only. Nodes that the platform lacks must have
+        no binding of the scheduler; `where` is the configuration key of the recording.
 
         Raises:
             ConfigError: The platform has other nodes.
@@ -207,3 +193,106 @@ def _binding(entry: Mapping[str, Any], time: float) -> RecordedBinding:
         time,
         entry["duration"],
     )
+
+
+class Recorder:
+    """Records the bindings of a scheduler: each with the state of the nodes before it.
+
+    The watch of the pods delivers their changes in the order in which the API server made them; the free amounts before
+    a binding are those after all earlier bindings and ends.
+
+    Pods of other schedulers, and those that had a node before the recording, are recorded as such: they only take
+    amounts of nodes. The nodes are those at the begin; pods on nodes that come later are left out.
+
+    The output is a file that is opened for bytes.
+    """
+
+    def __init__(self, connection: Connection, scheduler: str, output: IO[bytes]) -> None:
+        #: left_out: Pods on unknown nodes.
+        #: bindings: Number of recorded bindings of the scheduler.
+        self.bindings = self.left_out = 0
+        self._connection, self._scheduler, self._output = connection, scheduler, output
+        nodes = [NodeView.of(item) for item in connection.get("/api/v1/nodes")["items"]]
+        self._free = FreeAmounts({node.name: node.allocatable for node in nodes})
+        self._held: dict[str, PodView] = {}
+        self._news: queue.SimpleQueue[list[Change[PodView]] | BackendError] = queue.SimpleQueue()
+        self._cache = Cache(connection, "/api/v1/pods", PodView.of, self._news.put)
+        # JSON has no infinity: an unlimited amount is null.
+        amounts = [{"name": node.name, "allocatable": node.allocatable._asdict()} for node in nodes]
+        self._write({FORMAT[0]: FORMAT[1], "server": connection.server, "scheduler": scheduler, "nodes": amounts})
+        self._begin = time.monotonic()
+        connection.call(self._cache.start())
+        self._take(first=True)
+
+    @property
+    def relists(self) -> int:
+        """Number of lists after the first one: bindings since the lost watch have the order of their pods' versions."""
+        return self._cache.relists
+
+    def run(self, stop: Sequence[int], *, bindings: int | None = None, idle: float | None = None) -> None:
+        """Records until a signal, a number of bindings or `idle` seconds without one; BackendError for a lost watch."""
+        latest = time.monotonic()
+        while not stop and (bindings is None or self.bindings < bindings):
+            before = self.bindings
+            if idle is not None and time.monotonic() - latest > idle:
+                return
+            try:
+                self._take(bindings, timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if self.bindings > before:
+                latest = time.monotonic()
+
+    def _take(self, most: int | None = None, timeout: float | None = None, *, first: bool = False) -> None:
+        """Records the changes that have come together."""
+        changes = self._news.get(timeout=timeout)
+        if isinstance(changes, BackendError):
+            raise changes
+        now = round(time.monotonic() - self._begin, 6)
+        # Those of a list are in no order.
+        for old, new in sorted(changes, key=_version):
+            if self.bindings == most:
+                break
+            if new is not None and new.holds:
+                self._bound(new, now, decided=not first and old is not None and new.scheduler == self._scheduler)
+            elif pod := new or old:
+                self._ended(pod.uid, now)
+        self._output.flush()
+
+    def _bound(self, pod: PodView, now: float, *, decided: bool) -> None:
+        if pod.uid in self._held:
+            return
+        if pod.node not in self._free:
+            self.left_out += 1
+            return
+        entry = {
+            "event": "bound",
+            "time": now,
+            "version": pod.version,
+            "uid": pod.uid,
+            "pod": pod.key,
+            "node": pod.node,
+            "decided": decided,
+            "requests": pod.requests._asdict(),
+            "constraints": pod.constraints.to_spec() if pod.constraints else {},
+            "priority": pod.priority,
+            "duration": pod.duration,
+        }
+        self._write(entry | ({"free": self._free.by_resource()} if decided else {}))
+        self._free.change(pod.node, pod.requests, -1)
+        self._held[pod.uid] = pod
+        self.bindings += decided
+
+    def _ended(self, uid: str, now: float) -> None:
+        pod = self._held.pop(uid, None)
+        if pod is not None:
+            self._free.change(pod.node, pod.requests, 1)
+            self._write({"event": "ended", "time": now, "uid": uid, "pod": pod.key, "node": pod.node})
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        self._output.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _version(change: Change[PodView]) -> int:
+    pod = change[1] or change[0]
+    return int(pod.version) if pod else 0

@@ -24,23 +24,11 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 class WatchedPod:
     """A pod, and the message of its condition PodScheduled, why it has no node; empty without one."""
 
+    key: str
+    uid: str
+    version: str
     pod: PodView
     reason: str
-
-    @property
-    def key(self) -> str:
-        """Namespace and name."""
-        return self.pod.key
-
-    @property
-    def uid(self) -> str:
-        """Unique id."""
-        return self.pod.uid
-
-    @property
-    def version(self) -> str:
-        """Resource version."""
-        return self.pod.version
 
     @property
     def state(self) -> str:
@@ -54,7 +42,8 @@ class WatchedPod:
         """Reads a Pod object."""
         conditions = pod.get("status", {}).get("conditions") or ()
         reasons = [each.get("message", "") for each in conditions if each["type"] == "PodScheduled"]
-        return cls(PodView.of(pod), reasons[0] if reasons else "")
+        view = PodView.of(pod)
+        return cls(view.key, view.uid, view.version, view, reasons[0] if reasons else "")
 
 
 class NodeUse(NamedTuple):
@@ -80,17 +69,12 @@ class NodeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A cluster at a time in seconds since 1970.
-
-    Attributes:
-        pods: Its pods: those without a node first, then the youngest ones.
-        states: Number of pods in each state.
-    """
+    """A cluster at a time in seconds since 1970."""
 
     time: float
     nodes: list[NodeUse]
-    pods: list[WatchedPod]
-    states: dict[str, int]
+    pods: list[WatchedPod]  # its pods: those without a node first, then the youngest ones
+    states: dict[str, int]  # number of pods in each state
 
     def total(self) -> tuple[Amounts, Amounts]:
         """Returns the requested and the allocatable amounts of all nodes without those of control planes."""

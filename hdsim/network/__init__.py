@@ -19,19 +19,12 @@ Messages = tuple[int, int, float, int]
 
 @dataclass(frozen=True, eq=False)
 class LinkLoad:
-    """Current load of the links of N nodes and K clusters; unlimited links have load 0.
+    """Current load of the links of N nodes and K clusters; unlimited links have load 0."""
 
-    Attributes:
-        up: (N,) byte/s that each node sends.
-        down: (N,) byte/s that each node receives.
-        global_up: (K,) byte/s that each cluster sends to the others.
-        global_down: (K,) byte/s that each cluster receives from the others.
-    """
-
-    up: NDArray[np.float64]
-    down: NDArray[np.float64]
-    global_up: NDArray[np.float64]
-    global_down: NDArray[np.float64]
+    up: NDArray[np.float64]  # (N,) byte/s that each node sends
+    down: NDArray[np.float64]  # (N,) byte/s that each node receives
+    global_up: NDArray[np.float64]  # (K,) byte/s that each cluster sends to the others
+    global_down: NDArray[np.float64]  # (K,) byte/s that each cluster receives from the others
 
 
 class Phase(Protocol):

@@ -8,15 +8,18 @@ Messages within a node use no link.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.network import LinkLoad, Messages
-from hdsim.network.flows import StreamPlan, Transfer
+from hdsim.network.kernels.sharing import Streams
 from hdsim.network.maxmin import MaxMin, Uses
 
 if TYPE_CHECKING:
@@ -28,6 +31,74 @@ SHARING = ("equal", "latency", "rounds")
 
 #: Source node, target node, bytes.
 Message = tuple[int, int, float]
+
+
+#: Stream, remaining amount and rate of each unfinished flow.
+States = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+
+
+class Transfer:
+    """Messages or a parallel task with one key."""
+
+    __slots__ = ("begin", "bound", "date", "key", "plan", "shared")
+
+    def __init__(self, key: Hashable, begin: float, plan: StreamPlan, bound: float = math.inf) -> None:
+        self.key = key  # key of the caller
+        self.begin = begin  # date of the start
+        self.plan = plan
+        self.bound = bound  # maximum rate of each stream
+        self.shared = -1  # the transfer among those that share links; -1 while it follows its plan
+        self.date = math.nan  # announced date of the end of a transfer that follows its plan
+
+
+class StreamPlan:
+    """Streams that start together, and their progress on otherwise idle links.
+
+    `private` returns the same, otherwise idle links, on which the trajectory of several streams is computed.
+    """
+
+    def __init__(self, streams: Streams, private: Callable[[], MaxMin]) -> None:
+        self.streams = streams
+        self.links = tuple(dict.fromkeys(streams.link.tolist()))  # the links of the streams, each once
+        self.holds = False  # whether no other transfer has used the links since the plan claimed them
+        self.active: Transfer | None = None  # transfer that currently follows the plan
+        self._private = private
+
+    @cached_property
+    def whole(self) -> States:
+        """All streams before their start."""
+        amount = self.streams.amount
+        return np.arange(len(amount)), amount, np.zeros(len(amount))
+
+    @cached_property
+    def uncontended_time(self) -> float:
+        """Duration of all streams on otherwise idle links, seconds."""
+        seconds = self._private().uncontended_time(self.streams)
+        return self._trajectory[-1][0] if math.isnan(seconds) else seconds
+
+    def states(self, elapsed: float, bound: float) -> States:
+        """Returns the unfinished streams, `elapsed` seconds after the start."""
+        if len(self.whole[0]) == 1:
+            amount, latency, peak = (float(column[0]) for column in self.streams[:3])
+            flowed = elapsed - latency
+            rate = min(peak, bound) if flowed >= 0.0 else 0.0
+            return self.whole[0], np.array([min(amount, amount - rate * flowed)]), np.array([rate])
+        begin, (chosen, left, rates) = self._trajectory[bisect_right(self._trajectory, elapsed, key=itemgetter(0)) - 1]
+        return chosen, left - rates * (elapsed - begin), rates
+
+    @cached_property
+    def _trajectory(self) -> list[tuple[float, States]]:
+        """(seconds, unfinished streams) for every change of rates."""
+        links, now = self._private(), 0.0
+        transfer = links.add(self.streams, *self.whole[:2], begin=now, now=now)
+        trajectory = []
+        over = False
+        while not over:
+            links.settle(now)
+            trajectory.append((now, links.flows(transfer, now)))
+            now = links.date(transfer)
+            over = links.advance(transfer, now)
+        return [*trajectory, (now, (self.whole[0][:0], self.whole[1][:0], self.whole[1][:0]))]
 
 
 class FluidPhase:
@@ -62,14 +133,9 @@ class Fluid:
     """Transfers between the nodes of a platform (interface: :class:`hdsim.network.Network`).
 
     A message waits for the sum of the latencies on its path without using bandwidth, then flows. A change updates only
-    transfers that are connected by saturated links.
-
-    Dates are in seconds and ascending from call to call; volumes are in bytes.
-
-    Args:
-        platform: The platform.
-        sharing: Sharing of links, one of :data:`SHARING`. ``"latency"`` is SimGrid's rule for flows, ``"rounds"`` its
-            default rule for parallel tasks, which Batsim uses.
+    transfers that are connected by saturated links. Dates are in seconds and ascending from call to call; volumes are
+    in bytes. The sharing of links is one of :data:`SHARING`: ``"latency"`` is SimGrid's rule for flows, ``"rounds"``
+    its default rule for parallel tasks, which Batsim uses.
 
     Raises:
         ConfigError: `sharing` is unknown.
@@ -130,10 +196,8 @@ class Fluid:
     def phase(self, messages: Iterable[Message | Messages]) -> FluidPhase:
         """Prepares messages, which can be started repeatedly and concurrently.
 
-        Equal messages are merged, so that costs depend on pairs of nodes rather than on tasks.
-
-        Args:
-            messages: (source node, target node, bytes), or (source node, target node, bytes of each, number).
+        Equal messages are merged, so that costs depend on pairs of nodes rather than on tasks. A message is (source
+        node, target node, bytes), or (source node, target node, bytes of each, number).
 
         Raises:
             ValueError: A node, a volume or a number is not allowed.
@@ -152,20 +216,11 @@ class Fluid:
         return FluidPhase(partial(self._exchange, counts), partial(self._task, counts))
 
     def start(self, key: Hashable, source: int, target: int, volume: float, now: float) -> None:
-        """Starts a message of `volume` bytes from a node to a node.
-
-        Raises:
-            ValueError: The key is in use, or a node or the volume is not allowed.
-        """
+        """Starts a message of `volume` bytes from a node to a node; errors are those of :meth:`start_phase`."""
         self.start_phase(key, ((source, target, volume),), now)
 
     def start_phase(self, key: Hashable, messages: FluidPhase | Iterable[Message | Messages], now: float) -> None:
-        """Starts messages as one transfer, which ends with the last message.
-
-        Args:
-            key: Name of the transfer.
-            messages: A phase of this network, or the arguments of :meth:`phase`.
-            now: Date, seconds.
+        """Starts messages, a phase or arguments of :meth:`phase`, as one transfer; it ends with the last one.
 
         Raises:
             ValueError: The key is in use, or a message is not allowed.
@@ -177,13 +232,9 @@ class Fluid:
     def start_parallel(
         self, key: Hashable, seconds: float, messages: FluidPhase | Iterable[Message | Messages], now: float
     ) -> None:
-        """Starts a parallel task, whose computation and messages progress at one common rate.
+        """Starts a parallel task, whose computation of some seconds and messages progress at one common rate.
 
-        Args:
-            key: Name of the transfer.
-            seconds: Duration of the computation.
-            messages: As for :meth:`start_phase`; messages of 0 bytes are ignored.
-            now: Date, seconds.
+        Messages of 0 bytes are ignored.
 
         Raises:
             ValueError: The key is in use, or a message or `seconds` is not allowed.
@@ -195,11 +246,7 @@ class Fluid:
         self._start(Transfer(key, now, phase.task, bound), phase.parallel_time(seconds))
 
     def set_seconds(self, key: Hashable, seconds: float) -> None:
-        """Changes the total computation time of a parallel task.
-
-        Raises:
-            ValueError: `seconds` is not positive and finite.
-        """
+        """Changes the total computation time of a parallel task; ValueError unless it is positive and finite."""
         if not 0 < seconds < math.inf:
             raise ValueError(f"expected a finite computation of more than 0 s, got {seconds}")
         self._bounds[self._transfers[key]] = 1.0 / seconds
@@ -235,8 +282,7 @@ class Fluid:
     def settle(self, now: float) -> list[tuple[Hashable, float]]:
         """Updates all rates after the starts, advances and ends of an instant.
 
-        Returns:
-            (key, seconds until `advance`) for new transfers and transfers whose date has changed.
+        Transfers that are new or have another date are returned as (key, seconds until `advance`).
         """
         self._now = now
         if self._bounds:

@@ -31,11 +31,8 @@ Uses = tuple[Sequence[int], Sequence[float], Sequence[float]]
 class MaxMin:
     """Links and the transfers that share them; a transfer is a group of flows.
 
-    Dates are in seconds and ascending from call to call.
-
-    Args:
-        capacities: Capacity of each link, above 0; a link of infinite capacity must not be used.
-        rounds: Use SimGrid's default rule for parallel tasks, which is not fair.
+    Dates are in seconds and ascending from call to call. Capacities are above 0; a link of infinite capacity must not
+    be used. `rounds` is SimGrid's default rule for parallel tasks, which is not fair.
 
     Raises:
         ValueError: A capacity is not above 0.
@@ -95,16 +92,10 @@ class MaxMin:
         bound: float = math.inf,
         announced: float = math.nan,
     ) -> int:
-        """Adds a transfer; :meth:`settle` gives it rates.
+        """Adds a transfer that began at a date; :meth:`settle` gives it rates.
 
-        Args:
-            streams: Its streams, whose latencies began at `begin`.
-            chosen: (F,) streams that are not over.
-            left: (F,) their remaining amounts.
-            begin: Date of the start.
-            now: Date.
-            bound: Maximum rate of each flow.
-            announced: Date of the next step that the caller knows, NaN for none.
+        The (F,) streams `chosen` are not over and have (F,) amounts left. `bound` is the maximum rate of each flow,
+        `announced` the date of the next step that the caller knows, NaN for none.
         """
         given = (now, begin, bound, announced, chosen, left, *streams)
         while (transfer := flows.add(*given, *self._state)) < 0:
@@ -126,9 +117,8 @@ class MaxMin:
     def settle(self, now: float) -> list[tuple[int, float]]:
         """Updates all rates after the changes of an instant; only flows that a change concerns are solved.
 
-        Returns:
-            (transfer, seconds until the next step) of new transfers and transfers of another date, in a deterministic
-            order.
+        Transfers that are new or have another date are returned, in a deterministic order, as (transfer, seconds until
+        the next step).
         """
         state = self._state
         count = settle(now, False, *state)

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hdsim.errors import PlatformError, nearest
 from hdsim.util.rules import is_finite
 from hdsim.util.text import LABEL_VALUE, LABEL_VALUES, shown
 
 
-class Types:
-    """The type definitions of a platform by section.
+class Section(NamedTuple):
+    """Types of a platform by name, None if they could not be read, the checker of their document and their path there.
 
-    A section is None if it could not be read. References into it are then not checked, since the fault of the section
-    itself is reported.
+    References into a section that could not be read are not checked, since its own fault is reported.
     """
 
+    content: Mapping[str, Any] | None
+    checker: Checker
+    prefix: str
+
+    @property
+    def names(self) -> Sequence[str] | None:
+        """Names of the types, None if they could not be read."""
+        return None if self.content is None else [name for name in self.content if not name.startswith("_")]
+
+
+class Types:
+    """The type definitions of a platform by section, and the sha256 of each type library by path."""
+
     def __init__(self) -> None:
-        self.sections: dict[str, Mapping[str, Any] | None] = {}
-        self.checkers: dict[str, Checker] = {}
-        self.prefixes: dict[str, str] = {}
+        self.sections: dict[str, Section] = {}
         self.files: dict[str, str] = {}
-
-    def put(self, section: str, content: Mapping[str, Any] | None, checker: Checker, prefix: str) -> None:
-        """Stores a section, None if it could not be read, with the checker of the document that defines it."""
-        self.sections[section] = content
-        self.checkers[section] = checker
-        self.prefixes[section] = prefix
-
-    def names(self, section: str) -> Sequence[str] | None:
-        """Returns the names of the types of a section, None if it could not be read."""
-        content = self.sections[section]
-        return None if content is None else [name for name in content if not name.startswith("_")]
 
 
 class Checker:
@@ -148,7 +147,7 @@ class Checker:
     def reference(self, holder: Mapping[str, Any], key: str, path: str, types: Types, section: str) -> str:
         """Returns the name of an existing type."""
         name = self.text(holder, key, path)
-        names = types.names(section)
+        names = types.sections[section].names
         if name and names is not None and name not in names:
             shown = ", ".join(f"'{known}'" for known in names[:12]) or "nothing, as no type is defined"
             more = f" and {len(names) - 12} more" if len(names) > 12 else ""

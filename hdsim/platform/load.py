@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import PlatformError
-from hdsim.platform.checker import Checker, Types
+from hdsim.platform.checker import Checker, Section, Types
 from hdsim.platform.model import Platform
 from hdsim.platform.schema import SECTIONS, PlatformSpec, check_document, inline_types
 from hdsim.util.inputs import parse_json, read_bytes
@@ -102,5 +102,5 @@ def _library_types(path: Path, folder: Path | None, checker: Checker) -> Types:
         else:
             # Optional: a platform without links or memory needs no such library.
             content = {}
-        types.put(section, content, library, "")
+        types.sections[section] = Section(content, library, "")
     return types

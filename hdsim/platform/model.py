@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,15 @@ from hdsim.platform.schema import (
     QUANTITIES,
     NodeGroup,
     PlatformSpec,
+    Taint,
     check_document,
     inline_types,
     name_nodes,
 )
+from hdsim.util.arrays import read_only
 from hdsim.util.copies import itself
 from hdsim.util.text import label_safe
 from hdsim.util.units import in_bytes
-
-if TYPE_CHECKING:
-    from hdsim.platform.taints import Taint
 
 #: Labels that every node has.
 HOSTNAME, INSTANCE_TYPE = "kubernetes.io/hostname", "node.kubernetes.io/instance-type"
@@ -172,39 +171,29 @@ class Platform:
     @cached_property
     def cores_per_processor(self) -> NDArray[np.int32]:
         """(P,) cores of each processor."""
-        counts = np.diff(self.processor_first_core)
-        counts.setflags(write=False)
-        return counts
+        return read_only(np.diff(self.processor_first_core))
 
     @cached_property
     def is_gpu(self) -> NDArray[np.bool_]:
         """(P,) True for a processor whose cores are GPUs."""
-        kinds = np.array([kind == GPU for kind in self.processor_kind])[self.processor_type]
-        kinds.setflags(write=False)
-        return kinds
+        return read_only(np.array([kind == GPU for kind in self.processor_kind])[self.processor_type])
 
     @cached_property
     def gpus(self) -> NDArray[np.int64]:
         """(D,) core ids of the GPUs, ascending."""
-        devices = np.flatnonzero(self.is_gpu[self.core_processor])
-        devices.setflags(write=False)
-        return devices
+        return read_only(np.flatnonzero(self.is_gpu[self.core_processor]))
 
     @cached_property
     def node_gpus(self) -> NDArray[np.int64]:
         """(N,) GPUs of each node."""
-        counts = np.bincount(self.processor_node[self.core_processor[self.gpus]], minlength=self.n_nodes)
-        counts.setflags(write=False)
-        return counts
+        return read_only(np.bincount(self.processor_node[self.core_processor[self.gpus]], minlength=self.n_nodes))
 
     @cached_property
     def node_cpu_cores(self) -> NDArray[Any]:
         """(N,) cores of each node without GPUs; of the kind ``"quantities"`` its CPU in cores."""
         if self.kind == QUANTITIES:
             return self.node_cpu
-        counts = np.diff(self.node_first_core).astype(np.int64) - self.node_gpus
-        counts.setflags(write=False)
-        return counts
+        return read_only(np.diff(self.node_first_core).astype(np.int64) - self.node_gpus)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
@@ -227,11 +216,7 @@ class Platform:
         return tuple(group.taints for group in self._groups for _ in range(group.number))
 
     def of_kind(self, kind: str) -> Platform:
-        """Returns the platform as one of another kind; see `kind`.
-
-        Raises:
-            PlatformError: There is no such kind.
-        """
+        """Returns the platform as one of another kind, see `kind`; PlatformError without such a kind."""
         if kind == self.kind:
             return self
         other = self.from_dict({**self._document, "kind": kind}, self.source)
@@ -270,11 +255,7 @@ class Platform:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], where: str = "<dict>") -> Platform:
-        """Builds a platform from a parsed JSON document with inline types.
-
-        Args:
-            document: The document.
-            where: Origin of the document, for error messages and `source`.
+        """Builds a platform from a parsed JSON document with inline types; `where` is its origin.
 
         Raises:
             PlatformError: The document has faults; all of them are listed.
@@ -286,13 +267,7 @@ class Platform:
 
     @classmethod
     def from_spec(cls, spec: PlatformSpec, source: str, sha256: str | None = None) -> Platform:
-        """Builds the arrays of a checked document.
-
-        Args:
-            spec: The checked document.
-            source: See the attributes.
-            sha256: See the attributes.
-        """
+        """Builds the arrays of a checked document; `source` and `sha256` are attributes."""
         processor_names, node_names, node_types = list(spec.processor_types), list(spec.node_types), spec.node_types
         used = list(spec.processor_types.values())
         index = {key: i for i, key in enumerate(processor_names)}

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels import intervals
+from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -20,17 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PState:
-    """One P-state of a core.
+    """One P-state of a core."""
 
-    Attributes:
-        name: Description of the state.
-        speed: Share of the core's peak speed, 0..1.
-        power: Share of the core's power, 0..1.
-    """
-
-    name: str
-    speed: float
-    power: float
+    name: str  # description of the state
+    speed: float  # share of the core's peak speed, 0..1
+    power: float  # share of the core's power, 0..1
 
 
 #: P-states of HDeepRM as executed by Batsim, by number.
@@ -55,22 +50,15 @@ IDLE_POWER = np.array([PSTATES[state].power for state in IDLE_PSTATE])
 
 
 Ids = NDArray[np.int32]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Processors of allocation segments, one row per (segment, processor), in order of the segments.
+    """Processors of allocation segments, one row per (segment, processor), in order of the segments."""
 
-    Attributes:
-        segment: (R,) index of the segment, see :class:`hdsim.results.segments.Segments`.
-        processor: (R,) processor index.
-        cores: (R,) allocated cores of the processor.
-    """
-
-    segment: NDArray[np.int64]
-    processor: NDArray[np.int32]
-    cores: NDArray[np.int64]
+    segment: NDArray[np.int64]  # (R,) index of the segment, see :class:`hdsim.results.segments.Segments`
+    processor: NDArray[np.int32]  # (R,) processor index
+    cores: NDArray[np.int64]  # (R,) allocated cores of the processor
 
 
 def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float64]:
@@ -78,8 +66,7 @@ def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float
 
     Both are (P,) numbers of cores.
     """
-    share: NDArray[np.float64] = busy * PSTATES[COMPUTING].power + (cores - busy) * IDLE_POWER.take(busy > 0)
-    return share
+    return busy * PSTATES[COMPUTING].power + (cores - busy) * IDLE_POWER.take(busy > 0)
 
 
 def usage(platform: Platform, held: IntervalSets) -> Usage:
@@ -94,16 +81,9 @@ def usage(platform: Platform, held: IntervalSets) -> Usage:
 def busy_seconds(
     platform: Platform, held: IntervalSets, begin: NDArray[np.float64], end: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns, for every processor, busy core-seconds and the seconds in which any of its cores was busy.
+    """Returns (P,) busy core-seconds of every processor, and (P,) seconds in which any of its cores was busy.
 
-    Args:
-        platform: The platform.
-        held: Core ids of each segment.
-        begin: (A,) s, ascending.
-        end: (A,) s.
-
-    Returns:
-        Two (P,) arrays in seconds.
+    Segment i holds cores from `begin` to `end`, (A,) s; begins are ascending.
     """
     busy = np.zeros((2, platform.n_processors))
     intervals.add_busy_seconds(*_arrays(platform, held), begin, end, busy)
@@ -111,15 +91,9 @@ def busy_seconds(
 
 
 def power_after(platform: Platform, held: IntervalSets, events: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Computes the power of the platform after each begin and end of allocation segments.
+    """Computes the (2 A,) power of the platform in W after each begin and end of allocation segments.
 
-    Args:
-        platform: The platform.
-        held: Core ids of each segment.
-        events: (2 A,) in order of time, i for the begin of segment i and A + i for its end.
-
-    Returns:
-        (2 A,) W.
+    `events` are (2 A,) in order of time, i for the begin of segment i and A + i for its end.
     """
     watts, kind = np.unique(platform.power, return_inverse=True)
     shares = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
@@ -142,12 +116,8 @@ def total_energy(
 ) -> float:
     """Energy in J of the whole platform over `duration` seconds, by the P-state rule of :data:`PSTATES`.
 
-    Args:
-        platform: The platform.
-        core_seconds: (P,) busy core-seconds of each processor.
-        active_seconds: (P,) seconds in which at least one core of the processor was busy.
-        duration: Length of the run in seconds.
-        down_seconds: (P,) downtime of the node of each processor in seconds, without power.
+    `core_seconds` are the (P,) busy core-seconds of each processor, `active_seconds` the (P,) seconds in which at least
+    one of its cores was busy, `down_seconds` the (P,) downtime of its node, without power.
     """
     cores = platform.cores_per_processor
     computing = PSTATES[COMPUTING].power * core_seconds

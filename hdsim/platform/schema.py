@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import PlatformError, nearest
-from hdsim.platform.checker import Checker, Types, child_path
-from hdsim.platform.taints import EFFECTS, Taint
+from hdsim.platform.checker import Checker, Section, Types, child_path
 from hdsim.util.text import shown, unused
 from hdsim.util.units import parse_bandwidth, parse_cpu, parse_latency, parse_size
 
@@ -46,8 +45,29 @@ def inline_types(document: Mapping[str, Any], checker: Checker) -> Types:
         elif content is not None and not isinstance(content, Mapping):
             checker.fault(prefix, f"expected an object {{...}} of types, got {shown(content)}")
             content = None
-        types.put(section, content, checker, prefix)
+        types.sections[section] = Section(content, checker, prefix)
     return types
+
+
+NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE = EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a node; a value is empty for none, an effect is one of :data:`EFFECTS`."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        """The taint as ``kubectl`` writes it, ``KEY=VALUE:EFFECT``."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+    @property
+    def forbids(self) -> bool:
+        """Whether the node takes only pods that tolerate the taint; PreferNoSchedule is a preference."""
+        return self.effect != PREFER_NO_SCHEDULE
 
 
 @dataclass
@@ -69,40 +89,26 @@ PODS = 110
 
 @dataclass
 class NodeType:
-    """A node type.
+    """A node type."""
 
-    Attributes:
-        processors: Its processors as (type, number).
-        memory: MB.
-        cpu: CPU in cores, None for that of the processors.
-        pods: Maximum number of pods, None for the default of the platform's kind.
-        storage: Ephemeral storage in MB.
-    """
-
-    processors: list[tuple[str, int]]
-    memory: float
-    cpu: float | None
-    pods: int | None
-    storage: float
+    processors: list[tuple[str, int]]  # its processors as (type, number)
+    memory: float  # MB
+    cpu: float | None  # CPU in cores, None for that of the processors
+    pods: int | None  # maximum number of pods, None for the default of the platform's kind
+    storage: float  # ephemeral storage in MB
     labels: dict[str, str]
     taints: tuple[Taint, ...]
 
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Equal nodes of a cluster.
+    """Equal nodes of a cluster."""
 
-    Attributes:
-        cluster: Index of the cluster.
-        node_type: Name of the node type.
-        names: Names of the nodes, empty for names after the cluster.
-        labels, taints: Those of the group and of its node type.
-    """
-
-    cluster: int
-    node_type: str
+    cluster: int  # index of the cluster
+    node_type: str  # name of the node type
     number: int
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # names of the nodes, empty for names after the cluster
+    #: labels, taints: Those of the group and of its node type.
     labels: dict[str, str]
     taints: tuple[Taint, ...]
 
@@ -234,41 +240,27 @@ def _memory_type(checker: Checker, value: Any, path: str) -> None:
 
 @dataclass
 class PlatformSpec:
-    """A platform document without faults, and the document with the types in use inline.
-
-    Attributes:
-        processor_types, node_types: Types in use, in order of first use.
-        local_links: Link of each node, per cluster.
-        global_link: Link of each cluster to the others.
-        groups: Groups of equal nodes in file order.
-        type_files: sha256 of each type library, by path.
-        kind: One of :data:`KINDS`.
-    """
+    """A platform document without faults, and the document with the types in use inline."""
 
     name: str
     document: dict[str, Any]
+    #: processor_types, node_types: Types in use, in order of first use.
     processor_types: dict[str, ProcessorType]
     node_types: dict[str, NodeType]
     cluster_names: list[str]
-    local_links: list[Link]
-    global_link: Link
-    groups: list[NodeGroup]
-    type_files: dict[str, str]
-    kind: str
+    local_links: list[Link]  # link of each node, per cluster
+    global_link: Link  # link of each cluster to the others
+    groups: list[NodeGroup]  # groups of equal nodes in file order
+    type_files: dict[str, str]  # sha256 of each type library, by path
+    kind: str  # one of :data:`KINDS`
 
 
 def check_document(
     document: Any, source: str, find_types: Callable[[Mapping[str, Any], Checker], Types]
 ) -> tuple[PlatformSpec | None, list[PlatformError]]:
-    """Checks a platform document.
+    """Checks a parsed document from `source`; returns the platform, None if there are faults, and the faults.
 
-    Args:
-        document: The parsed JSON.
-        source: Origin of the document for error messages.
-        find_types: Returns the types of the document.
-
-    Returns:
-        The platform, None if there are faults, and the faults.
+    `find_types` returns the types of the document.
     """
     errors: list[PlatformError] = []
     checker = Checker(source, errors)
@@ -283,9 +275,9 @@ def check_document(
     types = find_types(top, checker)
 
     def each(section: str) -> Iterable[tuple[str, Checker, Any, str]]:
-        content, prefix = types.sections[section], types.prefixes[section]
-        for type_name in types.names(section) or ():
-            yield type_name, types.checkers[section], (content or {})[type_name], child_path(prefix, type_name)
+        content, at, prefix = types.sections[section]
+        for type_name in types.sections[section].names or ():
+            yield type_name, at, (content or {})[type_name], child_path(prefix, type_name)
 
     processor_types = {key: _processor_type(at, value, path) for key, at, value, path in each("processor")}
     node_types = {key: _node_type(at, value, path, types) for key, at, value, path in each("node")}
@@ -383,13 +375,8 @@ def _stem(source: str) -> str:
     return source.strip("<>") if source.startswith("<") else re.sub(r"\.json(\.gz)?$", "", Path(source).name)
 
 
-def _plain(section: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-    """Returns a type as dictionaries and lists without comments."""
-    plain: dict[str, Any] = _without_comments((section or {})[key])
-    return plain
-
-
 def _without_comments(value: Any) -> Any:
+    """Returns a part of a document as dictionaries and lists without comments."""
     if isinstance(value, Mapping):
         return {key: _without_comments(child) for key, child in value.items() if not key.startswith("_")}
     return [_without_comments(child) for child in value] if isinstance(value, list | tuple) else value
@@ -405,15 +392,17 @@ def _complete(
     if top.get("global_links"):
         document["global_links"] = _without_comments(top["global_links"])
         links.append(document["global_links"])
-    node = {key: _plain(types.sections["node"], key) for key in node_names}
+
+    def plain(section: str, keys: Iterable[str]) -> dict[str, Any]:
+        content = types.sections[section].content or {}
+        return {key: _without_comments(content[key]) for key in dict.fromkeys(keys)}
+
+    node = plain("node", node_names)
     memory_names = [spec["memory"].get("type") for spec in node.values() if spec.get("memory")]
-    names = {
-        "network": [entry["type"] for entry in links],
-        "processor": processor_names,
-        "memory": [key for key in memory_names if key],
-    }
-    document["types"] = {"node": node} | {
-        section: {key: _plain(types.sections[section], key) for key in dict.fromkeys(keys)}
-        for section, keys in names.items()
+    document["types"] = {
+        "node": node,
+        "network": plain("network", [entry["type"] for entry in links]),
+        "processor": plain("processor", processor_names),
+        "memory": plain("memory", filter(None, memory_names)),
     }
     return document

@@ -27,8 +27,7 @@ from hdsim.util.arrays import Floats
 from hdsim.util.inputs import STANDARD_INPUT
 from hdsim.util.text import format_number
 from hdsim.workload.load import is_json
-from hdsim.workload.status import apply_status, distinct_ids
-from hdsim.workload.swf import read_swf
+from hdsim.workload.swf import apply_status, distinct_ids, read_swf
 
 #: Waiting times that differ by at most this many seconds, or by at most this factor, count as near.
 _SECONDS, _FACTOR = 60.0, 2.0

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
+
+Array = TypeVar("Array", bound=np.ndarray)
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+
+
+def read_only(values: Array) -> Array:
+    """Returns an array that can be changed no more."""
+    values.flags.writeable = False
+    return values
 
 
 def sorted_within(values: NDArray[np.int32], sizes: Ints) -> NDArray[np.int32]:

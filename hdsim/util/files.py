@@ -159,12 +159,9 @@ class GrowingCsv:
 
 @contextmanager
 def writable(what: str, path: str | Path, error: type[HdsimError] = ConfigError) -> Iterator[None]:
-    """Reports that something cannot be written as the user's mistake, if a wrong path is the reason.
+    """Reports that something such as ``"a file"`` cannot be written as the user's mistake, if a path is the reason.
 
-    Args:
-        what: Description of the result, such as ``"a file"``.
-        path: Its path, for an error that names no file.
-        error: Class of the error.
+    The path is for an error that names no file.
     """
     try:
         yield

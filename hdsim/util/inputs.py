@@ -34,16 +34,10 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_bytes(path: str | Path, error: type[HdsimError], what: str) -> tuple[bytes, str]:
-    """Reads a file, unpacked if it is gzip.
+    """Reads a file, ``-`` for standard input, unpacked if it is gzip; returns it and the sha256 of what is on disk.
 
-    Args:
-        path: The file, ``-`` for standard input. Gzip is recognised by its first bytes and required of a name that
-            ends in ``.gz``.
-        error: Class of the error.
-        what: Description of the file for the error, such as ``"workload file"``.
-
-    Returns:
-        The content, and the sha256 of the file as it is on disk.
+    Gzip is recognised by its first bytes and required of a name that ends in ``.gz``. `what` describes the file for the
+    error, such as ``"workload file"``.
 
     Raises:
         HdsimError: The file is missing, unreadable, broken gzip or gzip that unpacks to far more than its size.
@@ -140,14 +134,10 @@ def parse_json(
     line: int = 1,
     pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
-    """Parses JSON.
+    """Parses JSON, a text or its bytes in UTF-8.
 
-    Args:
-        content: The text, or its bytes in UTF-8.
-        path: Its origin, for the error.
-        error: Class of the error.
-        line: Line of the file on which the text begins.
-        pairs: Makes an object from its keys and values, a dict by default.
+    Its origin `path` and the `line` of the file on which it begins are for the error. `pairs` makes an object from its
+    keys and values, a dict by default.
 
     Raises:
         HdsimError: The text is not JSON, is not UTF-8, or is nested too deeply.
@@ -172,14 +162,9 @@ def parse_json(
 
 
 def read_yaml(path: Path, error: type[HdsimError], what: str, *, several: bool = False, texts: bool = False) -> Any:
-    """Reads a YAML file.
+    """Reads a YAML file, with `several` all of its documents as a list, with `texts` all scalars as texts.
 
-    Args:
-        path: The file.
-        error: Class of the error.
-        what: Description of the content for the error, such as ``"a kubeconfig file"``.
-        several: The file may have several documents, which are returned as a list.
-        texts: All scalars are texts.
+    `what` describes the content for the error, such as ``"a kubeconfig file"``.
 
     Raises:
         HdsimError: The file is missing, is not YAML or UTF-8, or is nested too deeply.

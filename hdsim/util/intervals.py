@@ -31,16 +31,12 @@ _SPAN = re.compile(r"[0-9]+(-[0-9]+)?")
 
 @dataclass(frozen=True)
 class IntervalSets:
-    """Many sets of ids, each as its intervals of consecutive ids.
-
-    Attributes:
-        counts: (S,) number of intervals of each set.
-        first, last: (R,) ids of each interval, set by set, ascending within a set.
-    """
+    """Many sets of ids, each as its intervals of consecutive ids."""
 
     __deepcopy__ = itself
 
-    counts: Ints
+    counts: Ints  # (S,) number of intervals of each set
+    #: first, last: (R,) ids of each interval, set by set, ascending within a set.
     first: NDArray[np.int32]
     last: NDArray[np.int32]
 
@@ -52,12 +48,7 @@ class IntervalSets:
 
     @classmethod
     def of(cls, ids: NDArray[np.int32], sizes: Ints) -> IntervalSets:
-        """Makes sets from their ids.
-
-        Args:
-            ids: (sum of sizes,) members of each set, set by set, ascending within a set.
-            sizes: (S,) number of members of each set.
-        """
+        """Makes sets from their members, set by set and ascending within a set, and the (S,) numbers of them."""
         if not len(ids):
             return cls.empty(len(sizes))
         ends = np.cumsum(sizes)
@@ -69,11 +60,7 @@ class IntervalSets:
 
     @classmethod
     def parse(cls, texts: Iterable[str], below: int = 2**24) -> IntervalSets:
-        """Reads texts such as ``"0-3 8"``.
-
-        Args:
-            texts: The sets.
-            below: Exclusive upper limit of the ids.
+        """Reads texts such as ``"0-3 8"`` with ids below a limit.
 
         Raises:
             ValueError: A text is not an interval set.
@@ -129,14 +116,7 @@ class IntervalSets:
         return np.diff(before[self.begins])
 
     def groups(self, group: NDArray[np.int32]) -> Ints:
-        """Counts the groups that have ids of each set.
-
-        Args:
-            group: Group of each id, ascending and at least 0.
-
-        Returns:
-            (S,) numbers of groups.
-        """
+        """Counts the groups that have ids of each set, (S,); `group` is that of each id, ascending and at least 0."""
         counts = np.zeros(len(self), np.int64)
         intervals.count_groups(self.begins, self.first, self.last, group, counts)
         return counts
@@ -174,12 +154,7 @@ def to_procset(ids: Iterable[int]) -> ProcSet:
 
 
 def to_ids(cores: Cores, count: int) -> list[int]:
-    """Returns the ids of cores that a user has given, in their order.
-
-    Args:
-        cores: The cores.
-        count: Number of ids there are, for slices.
-    """
+    """Returns the ids of cores that a user has given, in their order; there are `count` ids, for slices."""
     if isinstance(cores, slice):
         return list(range(*cores.indices(count)))
     return cores.tolist() if isinstance(cores, np.ndarray) else list(cores)

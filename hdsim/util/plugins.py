@@ -40,11 +40,7 @@ def installed(group: str) -> EntryPoints:
 
 
 def optional(package: str) -> Any:
-    """Imports a package of an extra.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Imports a package of an extra; ConfigError if it is not installed."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -52,11 +48,7 @@ def optional(package: str) -> Any:
 
 
 def imported(name: str, *, where: str) -> ModuleType:
-    """Imports a module that the key `where` names.
-
-    Raises:
-        ConfigError: It cannot be imported.
-    """
+    """Imports a module that the key `where` names; ConfigError if that is not possible."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -70,11 +62,7 @@ def imported(name: str, *, where: str) -> ModuleType:
 
 
 def loaded(path: Path, name: str, *, where: str) -> ModuleType:
-    """Loads a Python file as a module of a name.
-
-    Raises:
-        ConfigError: It cannot be loaded.
-    """
+    """Loads a Python file as a module of a name; ConfigError if that is not possible."""
     module_spec = importlib.util.spec_from_file_location(name, path)
     if module_spec is None or module_spec.loader is None:
         raise ConfigError(f"expected a Python file (.py), got '{path}'", where=where)
@@ -115,17 +103,11 @@ def _fault_of_methods(made: type) -> str:
 
 @dataclass(frozen=True)
 class PluginType:
-    """A type of plug-in class.
+    """A type of plug-in class."""
 
-    Attributes:
-        group: Configuration group that selects the class.
-        base: Required base class.
-        base_name: Name of the base class as users import it.
-    """
-
-    group: str
-    base: type
-    base_name: str
+    group: str  # configuration group that selects the class
+    base: type  # required base class
+    base_name: str  # name of the base class as users import it
 
     @property
     def where(self) -> str:
@@ -177,11 +159,7 @@ class PluginType:
             raise
 
     def checked(self, made: Any, name: str, /) -> Any:
-        """Returns a class after checking that it is of this type; `name` is the user's name of the class.
-
-        Raises:
-            ConfigError: It is not, or lacks a method.
-        """
+        """Returns a class of the user's name `name` if it is one of this type, else raises ConfigError."""
         where = f"{self.where} '{name}'"
         if not (inspect.isclass(made) and issubclass(made, self.base)):
             raise ConfigError(
@@ -192,11 +170,7 @@ class PluginType:
         return made
 
     def by_target(self, target: str, where: str | None = None) -> Any:
-        """Imports ``package.Class``, which the key `where` names.
-
-        Raises:
-            ConfigError: The module or the class does not exist.
-        """
+        """Imports ``package.Class``, which the key `where` names; ConfigError without such a module or class."""
         where = where or f"{self.group}._target_"
         module_name, _, attribute = target.rpartition(".")
         # A relative name has no package that it could be relative to.
@@ -246,14 +220,10 @@ class NamedType(PluginType):
 
     The name is that of a class of hdsim, that of an installed package's entry point, a Python file with one class of
     this type (``.py``), or ``package.Class``.
-
-    Attributes:
-        key: The key.
-        bundled: Classes of hdsim by name, as ``package.Class``.
     """
 
-    key: str
-    bundled: Mapping[str, str]
+    key: str  # the key
+    bundled: Mapping[str, str]  # classes of hdsim by name, as ``package.Class``
 
     @property
     def where(self) -> str:
@@ -265,11 +235,7 @@ class NamedType(PluginType):
         return list(dict.fromkeys([*self.bundled, *(entry.name for entry in installed(self.group))]))
 
     def find(self, name: Any) -> Any:
-        """Returns the class of a name.
-
-        Raises:
-            ConfigError: There is none, or it is not of this type.
-        """
+        """Returns the class of a name; ConfigError without one of this type."""
         if isinstance(name, str) and name in self.bundled:
             return self.by_target(self.bundled[name])
         entry = next((entry for entry in installed(self.group) if entry.name == name), None)

@@ -26,12 +26,7 @@ _PR_SET_PDEATHSIG = 1
 class Process:
     """A child in a process group of its own, which is killed at the end of the context.
 
-    Args:
-        command: Program and arguments.
-        log: File that gets its output.
-        name: Its name in errors.
-        environment: Its environment; by default that of this process.
-        ended: Called in a thread when it has ended.
+    Its output goes to a file; `name` is its name in errors, and `ended` is called in a thread when it has ended.
 
     Raises:
         BackendError: It cannot be started.
@@ -106,11 +101,7 @@ class Process:
         return self.fault()
 
     def wait(self, seconds: float) -> None:
-        """Waits for the child to end with status 0.
-
-        Raises:
-            BackendError: It does not end in time, or with an error.
-        """
+        """Waits for the child to end with status 0 in some seconds; BackendError if it does not."""
         try:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -123,12 +114,7 @@ class Process:
 
 
 def ending(status: int | None, log: Path) -> str | None:
-    """Returns how a child has ended and the end of its log; None while it runs.
-
-    Args:
-        status: Its return code, negative after a signal; None while it runs.
-        log: File of its output.
-    """
+    """Returns how a child has ended by its return code, None while it runs, and the end of its log."""
     if status is None:
         return None
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

@@ -18,18 +18,10 @@ _PATIENCE = 10.0
 
 
 def connect(address: str | None, cpus: int, where: str) -> bool:
-    """Connects this process to a cluster, unless it is connected to one.
+    """Connects this process to a cluster, unless it is connected; returns whether, to call ``ray.shutdown`` then.
 
-    A cluster that it starts is a node on the loopback interface without dashboard and usage statistics, which ends with
-    this process.
-
-    Args:
-        address: ``HOST:PORT`` of a cluster, ``auto`` for the one that this machine belongs to, None to start one.
-        cpus: Processors of the cluster that it starts.
-        where: Configuration key of the address, for messages.
-
-    Returns:
-        Whether it has connected; the caller then calls ``ray.shutdown``.
+    The address is ``HOST:PORT``, ``auto`` for the cluster that this machine belongs to, or None to start one with some
+    processors: a node on the loopback interface without dashboard and usage statistics, which ends with this process.
 
     Raises:
         ConfigError: Ray is not installed, or the address has another form.
@@ -63,11 +55,7 @@ def connect(address: str | None, cpus: int, where: str) -> bool:
 
 
 def nodes_alive() -> dict[str, float]:
-    """Processors of each node of the cluster by its name, of those that have any.
-
-    Raises:
-        BackendError: There is none.
-    """
+    """Processors of each node of the cluster by its name, of those that have any; BackendError without one."""
     import ray
 
     deadline = time.monotonic() + _PATIENCE

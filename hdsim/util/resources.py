@@ -68,16 +68,10 @@ def resolve(
     *,
     where: str | None = None,
 ) -> Path:
-    """Finds a platform, profile, study or workload file.
+    """Finds a platform, profile, study or workload file, which exists.
 
-    Args:
-        kind: Type of the file.
-        name_or_path: Path of an existing file, ``-`` for standard input, or the name of a bundled file with or without
-            extension or folder (``gaia``, ``gaia.json`` and ``platforms/gaia.json`` are one file everywhere).
-        where: Configuration key or argument of the name, for the error message.
-
-    Returns:
-        Path of a file that exists.
+    It has a path, is standard input (``-``), or has the name of a bundled file with or without extension or folder
+    (``gaia``, ``gaia.json`` and ``platforms/gaia.json`` are one file everywhere). `where` is the key of the name.
 
     Raises:
         ConfigError: Neither a file nor a bundled file has that name.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, nearest
 from hdsim.util.units import LONGEST_TIME
 
 
@@ -71,12 +71,16 @@ INTEGERS = Rule(
 ANYTHING = Rule("anything", lambda value: True)
 
 
-def require(group: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) -> None:
-    """Checks settings of a group of the configuration.
+def check_keys(group: str, given: Iterable[str], allowed: Collection[str]) -> None:
+    """Raises ConfigError for an unknown key of a group, with the nearest one and those that are allowed."""
+    for key in given:
+        if key not in allowed:
+            message = f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+            raise ConfigError(message, where=f"{group}.{key}")
 
-    Raises:
-        ConfigError: Some values are not allowed; all of them are listed.
-    """
+
+def require(group: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) -> None:
+    """Raises ConfigError for the settings of a group that are not allowed; all of them are listed."""
     faults = [rule.fault(values[key], f"{group}.{key}") for key, rule in rules.items() if key in values]
     found = [fault for fault in faults if fault is not None]
     if found:

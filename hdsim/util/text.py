@@ -16,11 +16,7 @@ _SHOWN = 60
 
 
 def shown(value: Any) -> str:
-    """Returns a value of an input file for an error message, at most 60 characters.
-
-    Args:
-        value: A parsed value, which is shown as JSON, None as "nothing"; or bytes, which are shown as they are.
-    """
+    """Returns a parsed value of an input file, or its bytes, for an error message; at most 60 characters."""
     if value is None:
         return "nothing"
     try:
@@ -36,11 +32,7 @@ def shown(value: Any) -> str:
 
 
 def number_in(text: str) -> float:
-    """Returns the number in a field of an input file; unlike `float` it takes no underscores, as in 1_000.
-
-    Raises:
-        ValueError: The text is no number.
-    """
+    """Returns the number in a field of a file, else raises ValueError; unlike `float` it takes no 1_000."""
     if "_" in text:
         raise ValueError(f"could not convert string to float: {text!r}")
     return float(text)

@@ -1,7 +1,8 @@
 """Quantities with units: ``"54.54Gbps"``, ``"100us"``, ``"12GB"``.
 
 A number without a unit and an unknown unit are errors. A lower-case ``b`` is a bit, an upper-case ``B`` a byte.
-Prefixes are powers of 1000, ``Ki``, ``Mi``... powers of 1024.
+Prefixes are powers of 1000, ``Ki``, ``Mi``... powers of 1024. A text that is no number of at least 0 (a bandwidth:
+above 0) with one of the units is a ValueError.
 """
 
 from __future__ import annotations
@@ -51,11 +52,7 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([
 
 
 def parse_bandwidth(text: str) -> float:
-    """Returns a bandwidth such as ``"10.0Gbps"`` or ``"1.25GBps"`` in byte/s.
-
-    Raises:
-        ValueError: Not a number above 0 followed by one of :data:`BANDWIDTH_UNITS`.
-    """
+    """Returns a bandwidth such as ``"10.0Gbps"`` or ``"1.25GBps"`` in byte/s."""
     value = _parse(text, BANDWIDTH_UNITS, "a bandwidth such as '10Gbps'")
     if value == 0:
         raise ValueError(f"expected a bandwidth above 0, got '{text}'")
@@ -63,38 +60,22 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_latency(text: str) -> float:
-    """Returns a latency such as ``"100us"`` in seconds.
-
-    Raises:
-        ValueError: Not a number of at least 0 followed by one of :data:`LATENCY_UNITS`.
-    """
+    """Returns a latency such as ``"100us"`` in seconds."""
     return _parse(text, LATENCY_UNITS, "a latency such as '100us'")
 
 
 def parse_duration(text: str) -> float:
-    """Returns a duration such as ``"1000h"`` in seconds.
-
-    Raises:
-        ValueError: Not a number of at least 0 followed by one of :data:`DURATION_UNITS`.
-    """
+    """Returns a duration such as ``"1000h"`` in seconds."""
     return _parse(text, DURATION_UNITS, "a duration such as '1000h'")
 
 
 def parse_size(text: str) -> float:
-    """Returns a memory size such as ``"12GB"`` in MB (10^6 byte).
-
-    Raises:
-        ValueError: Not a number of at least 0 followed by one of :data:`SIZE_UNITS`.
-    """
+    """Returns a memory size such as ``"12GB"`` in MB (10^6 byte)."""
     return _parse(text, SIZE_UNITS, "an amount of memory such as '12GB'")
 
 
 def parse_cpu(text: str) -> float:
-    """Returns an amount of CPU such as ``"3920m"`` or ``"4"`` in cores, rounded up to thousandths as Kubernetes does.
-
-    Raises:
-        ValueError: Not a number of at least 0, with or without ``m``.
-    """
+    """Returns an amount of CPU such as ``"3920m"`` or ``"4"`` in cores, rounded up to thousandths as in Kubernetes."""
     return math.ceil(round(_parse(text, CPU_UNITS, "CPU such as '3920m' or '4'") * 1000, 6)) / 1000
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from hdsim.util.files import write_bytes
 from hdsim.util.inputs import parse_json, read_bytes
 from hdsim.util.text import shown, unused
 from hdsim.util.units import LONGEST_TIME
-from hdsim.workload.pod_fields import pod_columns, read_pods, write_pods
+from hdsim.workload.pods import pod_columns, read_pods, write_pods
 from hdsim.workload.programs import Compiler, Program
 from hdsim.workload.raw import RawJobs, plain
 
@@ -66,14 +67,10 @@ class _Demand:
 
 
 def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJobs, str]:
-    """Reads a JSON workload to replay.
+    """Reads a JSON workload to replay: the jobs in file order, and the sha256 of the file.
 
-    A warning counts the jobs with fields that change nothing.
-
-    The reference speed in GFLOP/s converts operations of profiles to seconds.
-
-    Returns:
-        The jobs in file order with malformed ones, and those that depend on others, as errors; the sha256 of the file.
+    Malformed jobs, and those that depend on others, are errors; a warning counts the jobs with fields that change
+    nothing. The reference speed in GFLOP/s converts operations of profiles to seconds.
 
     Raises:
         WorkloadError: The file is not a JSON object with jobs and profiles, or has no job.
@@ -114,10 +111,7 @@ def read_document(path: str | Path) -> tuple[Any, str]:
 
 
 def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
-    """Converts the object of a Batsim JSON workload; `path` is its origin for error messages.
-
-    Returns:
-        The jobs in the order of the list with malformed ones as errors.
+    """Converts the object of a Batsim JSON workload from `path` to jobs in its order, malformed ones to errors.
 
     Raises:
         WorkloadError: The document is not an object with jobs and profiles, or has no job.
@@ -194,28 +188,27 @@ def _parts(data: Any, path: str | Path) -> tuple[list[Any], dict[str, Any]]:
 
 def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, np.ndarray], dict[str, dict[int, str]]]:
     """Returns the columns, and the names behind their numbers by column."""
-    demands = [row[-1] for row in rows]
+    of_jobs = zip(*rows, strict=True) if rows else [()] * 10
+    ids, submitted, cores, walltime, profile, extra, requested, gpus, pods, demands = of_jobs
     columns: dict[str, np.ndarray] = {
-        "job_id": _objects([row[0] for row in rows]),
-        "submission_time": np.array([row[1] for row in rows], np.float64),
-        "requested_cores": np.array([row[2] for row in rows], np.int64),
-        "walltime": np.array([row[3] for row in rows], np.float64),
-        "profile": _objects([row[4] for row in rows]),
-        "extra": _objects([row[5] for row in rows]),
-        "requested_time": np.array([row[6] for row in rows], np.float64),
-        "requested_gpus": np.array([row[7] for row in rows], np.int64),
+        "job_id": np.array(ids, np.int64) if all(map(_fits, ids)) else _objects(ids),
+        "submission_time": np.array(submitted, np.float64),
+        "requested_cores": np.array(cores, np.int64),
+        "walltime": np.array(walltime, np.float64),
+        "profile": _objects(profile),
+        "extra": _objects(extra),
+        "requested_time": np.array(requested, np.float64),
+        "requested_gpus": np.array(gpus, np.int64),
+        "fixed_duration": np.array([demand.fixed_duration for demand in demands], np.bool_),
+        **pod_columns(pods),
+        "program": _objects([demand.program for demand in demands]),
+        "return_code": np.array([demand.return_code for demand in demands], np.int64),
     }
-    if all(_fits(row[0]) for row in rows):
-        columns["job_id"] = np.array([row[0] for row in rows], np.int64)
     for key in ("runtime", "memory", "memory_bandwidth"):
         columns[key] = np.array([getattr(demand, key) for demand in demands], np.float64)
-    columns["fixed_duration"] = np.array([demand.fixed_duration for demand in demands], np.bool_)
-    columns |= pod_columns([row[8] for row in rows])
-    columns["program"] = _objects([demand.program for demand in demands])
-    columns["return_code"] = np.array([demand.return_code for demand in demands], np.int64)
     names: dict[str, dict[int, str]] = {}
     for key in _IDENTITIES:
-        values = [(row[5] or {}).get(key, -1) for row in rows]
+        values = [(fields or {}).get(key, -1) for fields in extra]
         # A number that no column can hold is a name.
         values = [str(value) if type(value) is int and not _fits(value) else value for value in values]
         codes = _codes(values) if key in _NAMED else {}
@@ -236,7 +229,7 @@ def _fits(value: Any) -> bool:
     return type(value) is int and abs(value) < 2**63
 
 
-def _objects(values: list[Any]) -> np.ndarray:
+def _objects(values: Sequence[Any]) -> np.ndarray:
     column = np.empty(len(values), object)
     column[:] = values
     return column
@@ -378,11 +371,8 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     """Returns a workload as a Batsim JSON object.
 
     Jobs keep the profiles of their file if these agree with the columns. All other jobs share one profile per distinct
-    demand, ``parallel_homogeneous`` if the reference speed is known, otherwise ``delay``.
-
-    Args:
-        workload: The jobs.
-        platform: Source of ``nb_res`` and of the reference speed, by default the workload.
+    demand, ``parallel_homogeneous`` if the reference speed is known, otherwise ``delay``. That speed and ``nb_res`` are
+    those of the platform, by default those of the workload.
 
     Raises:
         WorkloadError: Job ids are not unique.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hdsim.platform.taints import EFFECTS, Taint
+from hdsim.platform.schema import EFFECTS, Taint
 from hdsim.util.text import shown
 
 #: Key of requirements on the name of a node (``matchFields``).
@@ -26,19 +26,12 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A toleration of taints.
+    """A toleration of taints."""
 
-    Attributes:
-        key: Key of the taints, empty for all keys (with the operator Exists).
-        operator: ``Equal`` or ``Exists`` (any value).
-        value: Value of the taints under ``Equal``.
-        effect: Effect of the taints, empty for all effects.
-    """
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
+    key: str = ""  # key of the taints, empty for all keys (with the operator Exists)
+    operator: str = "Equal"  # ``Equal`` or ``Exists`` (any value)
+    value: str = ""  # value of the taints under ``Equal``
+    effect: str = ""  # effect of the taints, empty for all effects
 
     def tolerates(self, taint: Taint) -> bool:
         """Returns whether a taint is tolerated."""
@@ -49,17 +42,11 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A requirement on a label of a node.
+    """A requirement on a label of a node."""
 
-    Attributes:
-        key: Key of the label; :data:`NODE_NAME` for the name of the node.
-        operator: ``In``, ``NotIn``, ``Exists``, ``DoesNotExist``, ``Gt`` or ``Lt``.
-        values: Values of the operator.
-    """
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
+    key: str  # key of the label; :data:`NODE_NAME` for the name of the node
+    operator: str  # ``In``, ``NotIn``, ``Exists``, ``DoesNotExist``, ``Gt`` or ``Lt``
+    values: tuple[str, ...] = ()  # values of the operator
 
     def holds(self, name: str, labels: Mapping[str, str]) -> bool:
         """Returns whether a node meets the requirement; a node without the label meets NotIn."""
@@ -76,18 +63,13 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """The nodes that a pod may be on.
+    """The nodes that a pod may be on."""
 
-    Attributes:
-        selector: Labels that a node must have, as (key, value).
-        affinity: Terms of the required node affinity, one of which must hold; a term holds if it has requirements and
-            all of them hold. Empty: no required affinity.
-        tolerations: Tolerations of the taints NoSchedule and NoExecute.
-    """
-
-    selector: tuple[tuple[str, str], ...] = ()
+    selector: tuple[tuple[str, str], ...] = ()  # labels that a node must have, as (key, value)
+    #: Terms of the required node affinity, one of which must hold; a term holds if it has requirements and all
+    #: of them hold. Empty: no required affinity.
     affinity: tuple[tuple[Requirement, ...], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()  # tolerations of the taints NoSchedule and NoExecute
 
     def allows(self, name: str, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:
         """Returns whether a node with a name, labels and taints satisfies the constraints."""
@@ -112,10 +94,7 @@ class Constraints:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Constraints | None:
-        """Reads ``nodeSelector``, ``affinity`` and ``tolerations`` of a Pod spec.
-
-        Returns:
-            The constraints, None if the spec has none of them.
+        """Reads ``nodeSelector``, ``affinity`` and ``tolerations`` of a Pod spec; None if it has none of them.
 
         Raises:
             ValueError: A value is malformed, or the spec requires affinity to other pods, which hdsim does not know;

@@ -69,17 +69,10 @@ def infeasible_jobs(platform: Platform, jobs: Workload) -> Ints:
 def feasible_cores(
     platform: Platform, memory: Floats, cores: Ints | int = 1, gpus: Ints | int = 0, cpu: Floats | float = 1.0
 ) -> Floats:
-    """Computes the maximum size of jobs on an empty platform.
+    """Computes the (J,) cores that jobs with these memories and proportions of GPUs can use on an empty platform.
 
-    Args:
-        platform: The platform.
-        memory: (J,) requested memory per core, MB.
-        cores: (J,) requested cores.
-        gpus: (J,) requested GPUs, in the same proportion to the cores on each node of a job.
-        cpu: (J,) CPU of each requested core in cores.
-
-    Returns:
-        (J,) cores that a job with this memory and this proportion of GPUs can use.
+    `memory` is (J,) MB per core, `cores` and `gpus` are those requested, in the same proportion on each node of a job,
+    and `cpu` is the CPU of each requested core in cores.
     """
     needed = in_bytes(memory)
     parts = np.gcd(cores, gpus)

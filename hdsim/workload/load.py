@@ -23,8 +23,7 @@ from hdsim.workload.generators.base import generated, is_generator
 from hdsim.workload.model import Workload
 from hdsim.workload.pods import as_pods
 from hdsim.workload.raw import LIMITS, RawJobs, raise_faults
-from hdsim.workload.status import USES, apply_status, distinct_ids
-from hdsim.workload.swf import read_swf
+from hdsim.workload.swf import USES, apply_status, distinct_ids, read_swf
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -83,7 +82,7 @@ def load_workload(
         runtime: "trace", "requested" (exact estimates), or "hdeeprm" (a random share of the requested time,
             :data:`RUNTIME_SHARES`). Jobs with programs keep their run times.
         walltime: "trace" (SWF has none), "requested" (the requested time) or "none".
-        status: Use of field 11 of an SWF file: "recorded" (see :func:`hdsim.workload.status.apply_status`), "completed"
+        status: Use of field 11 of an SWF file: "recorded" (see :func:`hdsim.workload.swf.apply_status`), "completed"
             (those jobs alone whose status is 1 or unknown) or "ignore" (each line is a job that succeeds).
         strict: Whether an infeasible job is an error.
         cores_per_pod: See :func:`hdsim.workload.pods.as_pods`; for platforms of kind ``quantities``.

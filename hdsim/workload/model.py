@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hdsim.errors import WorkloadError, nearest
-from hdsim.util.arrays import Floats, Ints
+from hdsim.util.arrays import Floats, Ints, read_only
 from hdsim.util.copies import itself
 from hdsim.workload.programs import StepType, parts_of
 from hdsim.workload.raw import LIMITS
@@ -48,6 +48,8 @@ _INTS: dict[str, int | None] = {
 }
 _OBJECTS = {"profile": "", "extra": None, "program": None, "gang": None, "constraints": None}
 COLUMNS = ("job_id", *_FLOATS, *_INTS, "fixed_duration", *_OBJECTS)
+#: Attributes of a workload that are no columns.
+_OTHERS = ("profiles", "names", "name", "source", "sha256", "header", "dropped", "reference_gflops")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -132,20 +134,7 @@ class Workload:
 
     @classmethod
     def from_columns(
-        cls,
-        *,
-        submission_time: ArrayLike,
-        runtime: ArrayLike,
-        requested_cores: ArrayLike,
-        profiles: dict[str, dict[str, Any]] | None = None,
-        names: dict[str, dict[int, str]] | None = None,
-        name: str = "w0",
-        source: str = "<columns>",
-        sha256: str | None = None,
-        header: dict[str, Any] | None = None,
-        dropped: tuple[WorkloadError, ...] = (),
-        reference_gflops: float | None = None,
-        **columns: ArrayLike | Mapping[str, ArrayLike],
+        cls, *, submission_time: ArrayLike, runtime: ArrayLike, requested_cores: ArrayLike, **given: Any
     ) -> Workload:
         """Creates a workload from columns, which are copied, sorted by submission and shifted to start at 0.
 
@@ -153,24 +142,17 @@ class Workload:
             submission_time: (J,) seconds; also the default of `original_submission_time`.
             runtime: (J,) reference seconds.
             requested_cores: (J,) cores.
-            profiles: See the attributes, like all that follow.
-            names: See the attributes.
-            name: See the attributes.
-            source: See the attributes; also the place in error messages.
-            sha256: See the attributes.
-            header: See the attributes.
-            dropped: See the attributes.
-            reference_gflops: See the attributes.
-            **columns: Further columns, (J,) or one value for all jobs. Defaults: job ids 0 to J-1, requested time = run
+            **given: Further columns, (J,) or one value for all jobs. Defaults: job ids 0 to J-1, requested time = run
                 time, no walltime, no memory, no bandwidth, everything else unknown. `extra` also takes columns of
-                one's own by name, such as ``{"deadline": [60, 90]}``.
+                one's own by name, such as ``{"deadline": [60, 90]}``. And attributes of the workload that are no
+                columns, such as `profiles`, `header` and `source`, which is also the place in error messages.
 
         Raises:
             WorkloadError: There is no job, a column is unknown or of a wrong length, or a value is not allowed.
         """
-        given: dict[str, Any] = dict(
-            submission_time=submission_time, runtime=runtime, requested_cores=requested_cores, **columns
-        )
+        others = {key: given.pop(key) for key in _OTHERS if key in given}
+        source = others.setdefault("source", "<columns>")
+        given |= {"submission_time": submission_time, "runtime": runtime, "requested_cores": requested_cores}
         for key in given:
             if key not in COLUMNS:
                 allowed = ", ".join(COLUMNS)
@@ -186,17 +168,7 @@ class Workload:
         if not np.array_equal(order, np.arange(jobs)):
             made = {key: column[order] for key, column in made.items()}
         made["submission_time"] = made["submission_time"] - made["submission_time"][0]
-        return cls(
-            **_frozen(made),
-            profiles=profiles or {},
-            names=names or {},
-            name=name,
-            source=source,
-            sha256=sha256,
-            header=header or {},
-            dropped=dropped,
-            reference_gflops=reference_gflops,
-        )
+        return cls(**_frozen(made), **others)
 
     @classmethod
     def empty(cls, source: str = "<empty>") -> Workload:
@@ -221,10 +193,7 @@ class Workload:
         return self.select(jobs)
 
     def select(self, jobs: slice | ArrayLike) -> Workload:
-        """Returns some jobs in order of submission, the first one submitted at 0.
-
-        Args:
-            jobs: Slice, (J,) mask or indices.
+        """Returns some jobs (slice, mask or indices) in order of submission, the first one submitted at 0.
 
         Raises:
             WorkloadError: No job is selected, or an index is out of range.
@@ -249,10 +218,7 @@ class Workload:
         return dataclasses.replace(self, **{key: getattr(self, key)[first:] for key in COLUMNS})
 
     def scaled_arrivals(self, factor: float) -> Workload:
-        """Returns the workload with scaled inter-arrival times and the same `original_submission_time`.
-
-        Args:
-            factor: Factor of the inter-arrival times, at least 0.
+        """Returns the workload with inter-arrival times scaled by a factor and the same `original_submission_time`.
 
         Raises:
             WorkloadError: The factor is negative or not finite.
@@ -264,10 +230,7 @@ class Workload:
         return self.replaced(submission_time=times)
 
     def replaced(self, **columns: ArrayLike) -> Workload:
-        """Returns the workload with some columns replaced.
-
-        Args:
-            **columns: (J,) values, or one value for all jobs; submission times must be ascending.
+        """Returns the workload with some columns replaced, by (J,) values or one for all jobs; submission times ascend.
 
         Raises:
             WorkloadError: A column has the wrong length or a value is not allowed.
@@ -276,13 +239,9 @@ class Workload:
         return dataclasses.replace(self, **_frozen(made))
 
     def own_column(self, name: str) -> NDArray[Any]:
-        """Returns a field of `extra` as a column.
+        """Returns a field of `extra` as a (J,) column.
 
-        Args:
-            name: The field.
-
-        Returns:
-            (J,) numbers as float64, NaN where a job has none; of other values objects, None where a job has none.
+        Numbers are float64, NaN where a job has none; other values are objects, None where a job has none.
 
         Raises:
             WorkloadError: No job has the field.
@@ -306,8 +265,7 @@ class Workload:
             column = np.array([math.nan if value is None else float(value) for value in values])
         else:
             column = _objects(name, values, len(self), self.source)
-        column.flags.writeable = False
-        return column
+        return read_only(column)
 
     @cached_property
     def trace_time(self) -> Floats:
@@ -349,9 +307,7 @@ class Workload:
         """(J,) requested cores and GPUs together."""
         if not self.asks_for_gpus:
             return self.requested_cores
-        total = self.requested_cores + self.requested_gpus
-        total.flags.writeable = False
-        return total
+        return read_only(self.requested_cores + self.requested_gpus)
 
     @property
     def cluster_cores(self) -> int:
@@ -441,6 +397,33 @@ def _require(good: np.ndarray, key: str, column: np.ndarray, expected: str, sour
 
 
 def _frozen(columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    for column in columns.values():
-        column.flags.writeable = False
-    return columns
+    return {key: read_only(column) for key, column in columns.items()}
+
+
+class GrowingWorkload:
+    """A workload to which jobs are appended in amortised constant time."""
+
+    def __init__(self, jobs: Workload) -> None:
+        self.jobs = jobs  # all jobs; earlier values of this attribute do not change
+        # Columns with capacity for further jobs.
+        self._buffers: dict[str, np.ndarray] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GrowingWorkload:
+        """Returns a copy with its own capacity."""
+        return GrowingWorkload(self.jobs)
+
+    def add(self, jobs: Workload) -> None:
+        """Appends jobs, whose submission times are on the same clock."""
+        known, total = len(self.jobs), len(self.jobs) + len(jobs)
+        columns: dict[str, Any] = {}
+        for key in COLUMNS:
+            added, column = getattr(jobs, key), self._buffers.get(key, getattr(self.jobs, key))
+            if len(column) < total or column.dtype != added.dtype:
+                dtype = column.dtype if column.dtype == added.dtype else object
+                buffer = np.empty(max(2 * known, total), dtype)
+                buffer[:known] = column[:known]
+                self._buffers[key] = column = buffer
+            column[known:total] = added
+            columns[key] = read_only(column[:total])
+        profiles = {**self.jobs.profiles, **jobs.profiles} if jobs.profiles else self.jobs.profiles
+        self.jobs = dataclasses.replace(self.jobs, **columns, profiles=profiles)

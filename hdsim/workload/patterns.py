@@ -27,13 +27,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hdsim.errors import WorkloadError, nearest
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import itself
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _LARGEST = sys.float_info.max
 #: (source node, target node, bytes of each message, number of messages)
@@ -46,23 +44,16 @@ def _no_tasks() -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The messages of one communication phase of a job, created by :func:`make_pattern`.
-
-    Attributes:
-        tasks: Number of tasks p, with indices 0 to p - 1.
-        sources: (M,) sender of each message.
-        targets: (M,) receiver of each message, not its sender.
-        volumes: (M,) bytes, above 0.
-        exchange: Bytes of a further message from each task to each other task; these p (p - 1) messages are not listed,
-            which makes a total exchange of thousands of tasks cheap.
-    """
+    """The messages of one communication phase of a job, created by :func:`make_pattern`."""
 
     __deepcopy__ = itself
 
-    tasks: int
-    sources: Ints = field(default_factory=_no_tasks)
-    targets: Ints = field(default_factory=_no_tasks)
-    volumes: Floats = field(default_factory=lambda: np.empty(0))
+    tasks: int  # number of tasks p, with indices 0 to p - 1
+    sources: Ints = field(default_factory=_no_tasks)  # (M,) sender of each message
+    targets: Ints = field(default_factory=_no_tasks)  # (M,) receiver of each message, not its sender
+    volumes: Floats = field(default_factory=lambda: np.empty(0))  # (M,) bytes, above 0
+    #: Bytes of a further message from each task to each other task; these p (p - 1) messages are not listed,
+    #: which makes a total exchange of thousands of tasks cheap.
     exchange: float = 0.0
 
     @cached_property
@@ -74,13 +65,9 @@ class Pattern:
         return h
 
     def between(self, nodes: ArrayLike) -> Messages:
-        """Returns the messages between nodes for a mapping of tasks to nodes, equal messages counted together.
+        """Returns the messages between nodes for the (p,) node of each task, equal messages counted together.
 
-        Args:
-            nodes: (p,) node of each task, 0 or above.
-
-        Returns:
-            (source node, target node, bytes of each message, number of messages), by source, target and size.
+        They are (source node, target node, bytes of each message, number of messages), by source, target and size.
         """
         at = np.asarray(nodes, np.int64)
         sources, targets, volumes = at[self.sources], at[self.targets], self.volumes
@@ -175,18 +162,6 @@ def _of_pairs(tasks: int, volume: float, sources: ArrayLike, targets: ArrayLike)
     return Pattern(tasks, sources, targets, np.full(len(sources), volume))
 
 
-def _none(tasks: int, volume: float) -> Pattern:
-    return Pattern(tasks)
-
-
-def _h_relation(tasks: int, volume: float) -> Pattern:
-    return Pattern(tasks, exchange=volume / (tasks - 1))
-
-
-def _all_to_all(tasks: int, volume: float) -> Pattern:
-    return Pattern(tasks, exchange=volume)
-
-
 def _ring(tasks: int, volume: float) -> Pattern:
     each = np.arange(tasks)
     return _of_pairs(tasks, volume, each, np.roll(each, -1))
@@ -208,9 +183,9 @@ def _master_worker(tasks: int, volume: float) -> Pattern:
 
 
 _MAKERS: dict[str, Callable[[int, float], Pattern]] = {
-    "none": _none,
-    "h_relation": _h_relation,
-    "all_to_all": _all_to_all,
+    "none": lambda tasks, volume: Pattern(tasks),
+    "h_relation": lambda tasks, volume: Pattern(tasks, exchange=volume / (tasks - 1)),
+    "all_to_all": lambda tasks, volume: Pattern(tasks, exchange=volume),
     "ring": _ring,
     "halo_2d": _halo_2d,
     "master_worker": _master_worker,

@@ -1,18 +1,33 @@
-"""Jobs of traces as gangs of equal pods."""
+"""Jobs of traces as gangs of equal pods, and the field ``kubernetes`` of the jobs of JSON workloads."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hdsim.errors import WorkloadError, nearest
 from hdsim.platform.schema import QUANTITIES
-from hdsim.util.units import in_bytes
-from hdsim.workload.raw import IS_POD, RawJobs
+from hdsim.util.text import shown
+from hdsim.util.units import in_bytes, parse_cpu, parse_size
+from hdsim.workload.constraints import Constraints
+from hdsim.workload.raw import IS_POD, RawJobs, plain
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
+    from hdsim.workload.model import Workload
+_CONSTRAINTS = ("nodeSelector", "affinity", "tolerations")
+_STORAGE = "ephemeral-storage"
+_FIELDS = ("cpu", _STORAGE, "priority", *_CONSTRAINTS)
+#: Amounts that are given elsewhere, and where.
+_ELSEWHERE = {
+    "memory": "the memory of a pod is `mem` of the profile, in MB",
+    "nvidia.com/gpu": "the GPUs of a job are a field beside `kubernetes`",
+    "gpus": "the GPUs of a job are a field beside `kubernetes`",
+}
+_HIGHEST = 2**31
 
 
 def as_pods(raw: RawJobs, platform: Platform | None, cores_per_pod: int | None = None) -> RawJobs:
@@ -20,12 +35,8 @@ def as_pods(raw: RawJobs, platform: Platform | None, cores_per_pod: int | None =
 
     A job of n cores becomes n / d pods of d cores, where d is the largest divisor of n up to a limit. The limit is
     `cores_per_pod`, by default the CPU of the smallest node and what its memory has room for. The requests of a pod are
-    those of d cores; a job with GPUs has a number of pods that divides the number of its GPUs.
-
-    Args:
-        raw: Jobs of a trace; those that are pods already are left alone.
-        platform: The platform of the replay.
-        cores_per_pod: Most cores of a pod, None for as many as the smallest node holds.
+    those of d cores; a job with GPUs has a number of pods that divides the number of its GPUs. Jobs that are pods
+    already are left alone.
     """
     columns = dict(raw.columns)
     size = columns["requested_cores"]
@@ -58,3 +69,77 @@ def _cores_of_pod(cores: int, gpus: int, limit: float) -> int:
     allowed = [pods for pods in range(1, cores + 1) if cores % pods == 0 and cores <= pods * limit and not gpus % pods]
     # Pods of several cores and GPUs that fit nowhere stay with the store, which places them in even smaller chunks.
     return cores // allowed[0] if allowed else 1
+
+
+class Pods(NamedTuple):
+    """Pods of a job, in the units of the columns of a workload."""
+
+    cpu: float = 1.0
+    storage: float = 0.0
+    priority: int = 0
+    constraints: Constraints | None = None
+
+
+def read_pods(spec: Any, where: str, errors: list[WorkloadError]) -> Pods:
+    """Reads the field of a job; faults at `where` are appended to the errors.
+
+    It is an object with ``cpu`` (cores, or a text such as "500m") and ``ephemeral-storage`` (MB, or a text such as
+    "10GiB") of each requested core, ``priority``, and ``nodeSelector``, ``affinity`` and ``tolerations`` as in a Pod
+    spec.
+    """
+
+    def amount(key: str, default: float, parse: Any) -> float:
+        value = spec.get(key, default)
+        try:
+            if isinstance(value, str):
+                return float(parse(value))
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+                raise ValueError(f"expected a number of at least 0 or a text with a unit, got {shown(value)}")
+        except ValueError as error:
+            errors.append(WorkloadError(str(error), where=f"{where}.{key}"))
+            return default
+        return float(value)
+
+    if not isinstance(spec, Mapping):
+        errors.append(WorkloadError(f"expected an object, got {shown(spec)}", where=where))
+        return Pods()
+    for key in spec:
+        if key not in _FIELDS:
+            hint = f" ({_ELSEWHERE[key]})" if key in _ELSEWHERE else nearest(key, _FIELDS)
+            message = f"unknown key{hint}; allowed: {', '.join(_FIELDS)}"
+            errors.append(WorkloadError(message, where=f"{where}.{key}"))
+    priority, constraints = spec.get("priority", 0), None
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _HIGHEST:
+        errors.append(
+            WorkloadError(f"expected a whole number of 32 bits, got {shown(priority)}", where=f"{where}.priority")
+        )
+        priority = 0
+    try:
+        constraints = Constraints.from_spec(spec)
+    except ValueError as error:
+        errors.append(WorkloadError(str(error), where=where))
+    return Pods(amount("cpu", 1.0, parse_cpu), amount(_STORAGE, 0.0, parse_size), priority, constraints)
+
+
+def pod_columns(pods: Sequence[Pods | None]) -> dict[str, np.ndarray]:
+    """Returns the columns of the fields of all jobs, None for a job without the field; none if no job has it."""
+    if not any(pods):
+        return {}
+    columns = {key: np.array([getattr(each or Pods(), key) for each in pods], object) for key in Pods._fields}
+    for key in ("cpu", "storage", "priority"):
+        columns[key] = columns[key].astype(np.float64)
+    columns[IS_POD] = np.array([each is not None for each in pods], np.bool_)
+    return columns
+
+
+def write_pods(workload: Workload, row: int) -> dict[str, Any]:
+    """Returns the field of a job, empty if all its values are those of jobs without the field."""
+    constraints, spec = workload.constraints[row], {}
+    for key, value, default in (
+        ("cpu", workload.cpu[row], 1.0),
+        (_STORAGE, workload.storage[row], 0.0),
+        ("priority", workload.priority[row], 0),
+    ):
+        if value != default:
+            spec[key] = plain(value)
+    return spec if constraints is None else {**spec, **constraints.to_spec()}

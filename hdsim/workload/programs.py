@@ -46,23 +46,15 @@ class StepType(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The work and the messages of the tasks of a job up to the next synchronisation.
-
-    Attributes:
-        kind: See :class:`StepType`.
-        work: Reference seconds of each task, or one number for all tasks.
-        pattern: Messages, None for none.
-        gap: Valiant's g in seconds per byte, used if the network is not simulated.
-        latency: Valiant's l in seconds: duration of the barrier after the last message.
-    """
+    """The work and the messages of the tasks of a job up to the next synchronisation."""
 
     __deepcopy__ = itself
 
-    kind: StepType
-    work: tuple[float, ...]
-    pattern: Pattern | None = None
-    gap: float = 0.0
-    latency: float = 0.0
+    kind: StepType  # see :class:`StepType`
+    work: tuple[float, ...]  # reference seconds of each task, or one number for all tasks
+    pattern: Pattern | None = None  # messages, None for none
+    gap: float = 0.0  # valiant's g in seconds per byte, used if the network is not simulated
+    latency: float = 0.0  # valiant's l in seconds: duration of the barrier after the last message
 
     @cached_property
     def longest(self) -> float:
@@ -135,13 +127,9 @@ def steps_of(name: str, profiles: Mapping[str, Any]) -> int:
 
 
 def progress_of(name: str, profiles: Mapping[str, Any], done: int, share: float) -> dict[str, Any]:
-    """Returns the progress of a job in the format of Batsim's event JOB_KILLED.
+    """Returns the progress of a job with a profile in the format of Batsim's event JOB_KILLED.
 
-    Args:
-        name: The job's profile.
-        profiles: Batsim profiles by name.
-        done: Number of completed steps.
-        share: Completed share of the current step, 0..1.
+    `done` steps are completed, and a share (0..1) of the current one.
     """
     profile = profiles[name]
     if profile["type"] not in ("composed", "sequence"):
@@ -160,12 +148,10 @@ def progress_of(name: str, profiles: Mapping[str, Any], done: int, share: float)
 
 
 class Compiler:
-    """Compiles profiles to programs; equal arguments give the same object.
+    """Compiles Batsim profiles to programs; equal arguments give the same object.
 
-    Args:
-        profiles: Batsim profiles by name.
-        reference_gflops: Reference speed in GFLOP/s, which converts operations to seconds; None if unknown.
-        where: Origin of the profiles for error messages.
+    The reference speed in GFLOP/s converts operations to seconds, None if unknown; `where` is the origin of the
+    profiles.
     """
 
     def __init__(self, profiles: Mapping[str, Any], reference_gflops: float | None, where: str) -> None:

@@ -27,32 +27,20 @@ IS_POD = "is_pod"
 
 @dataclass(frozen=True)
 class RawJobs:
-    """Jobs as in a file, in file order, with infeasible jobs.
+    """Jobs as in a file, in file order, with infeasible jobs."""
 
-    Attributes:
-        columns: (J,) arrays by column name of :class:`hdsim.workload.model.Workload`, without columns that the format
-            does not have.
-        where: Returns the place of a value in the file from its row and column name.
-        header: Header fields of the file.
-        profiles: Batsim profiles by name, verbatim.
-        errors: Faults of malformed jobs, which have no rows.
-        names: See :class:`hdsim.workload.model.Workload`.
-    """
-
+    #: (J,) arrays by column name of :class:`hdsim.workload.model.Workload`, without columns that the format does
+    #: not have.
     columns: dict[str, np.ndarray]
-    where: Callable[[int, str], str]
-    header: dict[str, Any] = field(default_factory=dict)
-    profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
-    errors: tuple[WorkloadError, ...] = ()
-    names: dict[str, dict[int, str]] = field(default_factory=dict)
+    where: Callable[[int, str], str]  # returns the place of a value in the file from its row and column name
+    header: dict[str, Any] = field(default_factory=dict)  # header fields of the file
+    profiles: dict[str, dict[str, Any]] = field(default_factory=dict)  # Batsim profiles by name, verbatim
+    errors: tuple[WorkloadError, ...] = ()  # faults of malformed jobs, which have no rows
+    names: dict[str, dict[int, str]] = field(default_factory=dict)  # see :class:`hdsim.workload.model.Workload`
 
 
 def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int = 10) -> None:
-    """Raises one error for the faults of a file, if any.
-
-    Raises:
-        WorkloadError: The file has faults.
-    """
+    """Raises one WorkloadError for the faults of a file, if any."""
     if not errors:
         return
     rest = len(errors) - shown

@@ -1,13 +1,18 @@
 """Standard Workload Format: 18 numbers per line, ``;`` comments, -1 for unknown.
 
 Format: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
+Status (field 11): 0 failed, 1 completed, 2 to 4 partial executions (of a job that was checkpointed or swapped out,
+beside the line that sums it up), 5 cancelled, -1 unknown.
 """
 
 from __future__ import annotations
 
 import functools
 import io
+import logging
 import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +27,8 @@ from hdsim.workload.raw import RawJobs, plain
 
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
+
+_log = logging.getLogger(__name__)
 
 FIELDS = (
     "job number",
@@ -50,6 +57,8 @@ FAILED, COMPLETED, PARTIAL, CANCELLED = 0, 1, (2, 3, 4), 5
 #: Names of these values.
 STATES = {FAILED: "failed", COMPLETED: "completed", **dict.fromkeys(PARTIAL, "partial"), CANCELLED: "cancelled"}
 
+#: Uses of the status.
+USES = ("recorded", "completed", "ignore")
 #: Workload columns that are equal to an SWF field.
 _IDENTITIES = {
     "job_id": JOB,
@@ -60,7 +69,7 @@ _IDENTITIES = {
     "queue": QUEUE,
     "partition": PARTITION,
 }
-_OWNERS = ("user", "group", "executable", "queue", "partition")
+_OWNERS = tuple(_IDENTITIES)[2:]
 _WHOLE = (*_IDENTITIES.values(), ALLOCATED, REQUESTED)
 #: Integers above this are not exact in float64.
 _EXACT = 2.0**53
@@ -77,13 +86,10 @@ KB_PER_MB = 1000.0
 
 
 def read_swf(path: str | Path, *, waits: bool = False) -> tuple[RawJobs, str]:
-    """Reads a trace.
+    """Reads a trace: the jobs in file order with malformed lines as errors, and the sha256 of the file.
 
     Processors are field 8, else 5; requested time is field 9, else the run time; memory is field 10, else 7, else 0.
     Fields after the 18th are ignored. With `waits`, field 3 is the column ``recorded_wait``, which no replay sees.
-
-    Returns:
-        The jobs in file order with malformed lines as errors, and the sha256 of the file.
 
     Raises:
         WorkloadError: The file cannot be read or contains no job.
@@ -101,7 +107,7 @@ def read_swf(path: str | Path, *, waits: bool = False) -> tuple[RawJobs, str]:
 
     @functools.cache
     def line_numbers() -> NDArray[np.int64]:
-        return _line_numbers(content) if lines is None else lines
+        return np.array([line for line, _ in _data_lines(content)], np.int64) if lines is None else lines
 
     requested = table[:, REQUESTED] > 0
     own_memory = table[:, REQUESTED_MEMORY] > 0
@@ -164,11 +170,7 @@ def _parse_line_by_line(
 
 
 def _require_fields(content: bytes, path: str | Path) -> None:
-    """Checks that some line has as many fields as a job of SWF.
-
-    Raises:
-        WorkloadError: None has, one error for all of them.
-    """
+    """Checks that some line has as many fields as a job of SWF; one WorkloadError tells that none has."""
     lines = list(_data_lines(content))
     if any(len(text.split()) >= 18 for _, text in lines):
         return
@@ -211,10 +213,6 @@ def _data_lines(content: bytes) -> list[tuple[int, str]]:
         (n, raw.partition(b";")[0].decode("utf-8", "backslashreplace")) for n, raw in enumerate(content.splitlines(), 1)
     )
     return [(number, text) for number, text in numbered if text.strip()]
-
-
-def _line_numbers(content: bytes) -> NDArray[np.int64]:
-    return np.array([number for number, _ in _data_lines(content)], np.int64)
 
 
 def _header(content: bytes) -> dict[str, str]:
@@ -264,7 +262,7 @@ def format_swf(workload: Workload) -> str:
         workload.memory,
         # A job that ends with an error has failed, whatever its status says.
         np.where((workload.return_code != 0) & (workload.status != CANCELLED), FAILED, workload.status),
-        *(getattr(workload, name) for name in ("user", "group", "executable", "queue", "partition")),
+        *(getattr(workload, name) for name in _OWNERS),
     )
     for job, submit, run, cores, requested, memory, *rest in zip(*(column.tolist() for column in numbers), strict=True):
         kilobytes = _kilobytes(memory) if memory > 0 else -1
@@ -278,3 +276,67 @@ def _kilobytes(memory: float) -> int | float:
     """Returns memory in KB that reads back as exactly the given MB if possible."""
     nearest = round(memory * KB_PER_MB)
     return nearest if nearest / KB_PER_MB == memory else memory * KB_PER_MB
+
+
+def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJobs:
+    """Leaves out lines that are no jobs to replay, which one warning counts, and makes failures end as failures.
+
+    Partial executions are left out where another line has the whole job, and so are jobs that were cancelled before
+    they started: they never took a core. Jobs that failed, or were cancelled while they ran, end as COMPLETED_FAILED
+    after their run time.
+
+    `use` is one of `USES`; without a path there is no warning.
+    """
+    if use == "ignore":
+        return raw
+    status, runtime, ids = (raw.columns[name] for name in ("status", "runtime", "job_id"))
+    partial = np.isin(status, PARTIAL)
+    left_out = {
+        "partial executions (status 2 to 4) of jobs with a line of their own": partial & np.isin(ids, ids[~partial]),
+        "jobs cancelled before they started (status 5, no run time)": (status == CANCELLED) & (runtime == 0),
+    }
+    if use == "completed":
+        left_out["jobs that failed, were cancelled or continued"] = ~np.isin(status, (COMPLETED, -1))
+    keep, told = np.ones(len(status), bool), []
+    for reason, rows in left_out.items():
+        if count := int((rows & keep).sum()):
+            told.append(f"{count} {reason}")
+        keep &= ~rows
+    if told:
+        what = "workload.status=ignore keeps all lines"
+        if path is not None:
+            _log.warning("%s: left out %d of %d lines: %s; %s", path, (~keep).sum(), len(keep), ", ".join(told), what)
+        raw = _rows(raw, np.flatnonzero(keep))
+    status, runtime = raw.columns["status"], raw.columns["runtime"]
+    failed = (status == FAILED) | ((status == CANCELLED) & (runtime > 0))
+    if failed.any():
+        raw = replace(raw, columns=raw.columns | {"return_code": failed.astype(np.int64)})
+    return raw
+
+
+def distinct_ids(raw: RawJobs, path: str | Path | None = None) -> RawJobs:
+    """Gives jobs whose number an earlier line has the number with .1, .2 and so on; a warning counts them.
+
+    Without a path there is no warning.
+    """
+    ids = raw.columns["job_id"]
+    if len(np.unique(ids)) == len(ids):
+        return raw
+    names, seen, taken = [], Counter[int](), set(map(str, ids.tolist()))
+    for number in ids.tolist():
+        name, copy = str(number), seen[number]
+        while copy and (name := f"{number}.{copy}") in taken:
+            copy += 1
+        seen[number] = copy + 1
+        taken.add(name)
+        names.append(name)
+    if path is not None:
+        count, example = len(ids) - len(seen), next(name for name in names if "." in name)
+        _log.warning("%s: %d jobs have the number of an earlier one and are named such as %s", path, count, example)
+    return replace(raw, columns=raw.columns | {"job_id": np.array(names, object)})
+
+
+def _rows(raw: RawJobs, rows: NDArray[np.int64]) -> RawJobs:
+    """Returns some of the jobs."""
+    columns = {name: column[rows] for name, column in raw.columns.items()}
+    return replace(raw, columns=columns, where=lambda row, column: raw.where(int(rows[row]), column))

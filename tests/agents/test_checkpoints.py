@@ -13,8 +13,8 @@ import pytest
 
 import hdsim
 from hdsim.config.inputs import seed_of_jobs
-from hdsim.gangs.load import GANG_KEYS, load_gang
 from hdsim.gangs.simulation import Gang
+from hdsim.gangs.workloads import GANG_KEYS, load_gang
 from hdsim.learning.controller import Learned
 from hdsim.platform.load import load_platform
 from hdsim.platform.schema import CORES

@@ -30,9 +30,9 @@ from hdsim.backends.batsim.files import Files
 from hdsim.backends.batsim.hosts import load_hosts
 from hdsim.backends.batsim.inputs import Options, read_jobs
 from hdsim.backends.batsim.pstates import PStates
-from hdsim.backends.batsim.serve import SchedulerSocket, serve
 from hdsim.backends.batsim.server import BatsimServer
 from hdsim.backends.batsim.session import BatsimSession, host_order
+from hdsim.backends.batsim.zeromq import SchedulerSocket, serve
 from hdsim.cluster import invariants
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.cluster.state import Cluster, FinalState

@@ -36,8 +36,8 @@ from hdsim.backends.batsim.hosts import hosts_of, load_hosts, read_xml
 from hdsim.backends.batsim.inputs import JobFile, Options, read_events, read_jobs
 from hdsim.backends.batsim.output import JobOutcome, JobRow
 from hdsim.backends.batsim.protocol import FROM_BATSIM, parse_hosts, parse_message
-from hdsim.backends.batsim.serve import serve
 from hdsim.backends.batsim.server import BatsimServer
+from hdsim.backends.batsim.zeromq import serve
 from hdsim.cluster import invariants
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError, ConfigError, PlatformError, WorkloadError

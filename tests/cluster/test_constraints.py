@@ -19,7 +19,7 @@ from hdsim.cluster.requests import Amounts
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError, PlatformError, WorkloadError
-from hdsim.platform.taints import Taint
+from hdsim.platform.schema import Taint
 from hdsim.report.panels import panels
 from hdsim.results import series
 from hdsim.results.run_directory.directory import RunDirectory

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hdsim.backends.kwok.members import Member
-from hdsim.backends.kwok.rows import rows_of
+from hdsim.backends.kwok.members import Member, rows_of
 from hdsim.backends.kwok.virtual import warning_of_others
 from hdsim.errors import ConfigError
 from hdsim.kubernetes.objects import DURATION, PodView, quantity

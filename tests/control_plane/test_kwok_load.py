@@ -38,8 +38,8 @@ def kwok(cluster: Cluster, hdsim: Run) -> Iterator[Callable[..., str]]:
     """`hdsim kwok VERB` in the namespace of the test; returns the output."""
     from kube import fake_node
 
-    from hdsim.kubernetes.clean import empty
     from hdsim.kubernetes.connection import Connection
+    from hdsim.kubernetes.load import empty
 
     def run(verb: str, *args: object, status: int = 0) -> str:
         where = [] if verb in ("record", "nodes") else ["--namespace", cluster.namespace]

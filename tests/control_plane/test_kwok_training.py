@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from kube import Cluster, wait_for
 
-from hdsim.kubernetes.clean import empty
 from hdsim.kubernetes.connection import Connection
+from hdsim.kubernetes.load import empty
 from hdsim.kubernetes.nodes import node_manifests
 from hdsim.platform.load import load_platform
 from hdsim.util.resources import resolve

@@ -31,7 +31,7 @@ OUTCOMES = ("ok", "refused", "failed", "plug-in", *FAULTS)
 _WARM = (
     "hdsim.report.figures",
     "hdsim.report.compare",
-    "hdsim.backends.batsim.serve",
+    "hdsim.backends.batsim.zeromq",
     "hdsim.backends.batsim.zeromq",
     "zmq.utils.monitor",
     "hdsim.network.fluid",

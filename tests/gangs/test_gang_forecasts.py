@@ -15,9 +15,8 @@ from gang_inputs import TASKS, measured_profile, run
 
 from hdsim.errors import ConfigError
 from hdsim.gangs.forecasting.base import Forecaster, by_name, make_forecaster
-from hdsim.gangs.forecasting.output import Forecasts
 from hdsim.gangs.forecasting.pooled import Ridge
-from hdsim.gangs.forecasting.rolling import Rolling
+from hdsim.gangs.forecasting.rolling import Forecasts, Rolling
 from hdsim.gangs.forecasting.series import Series, read_all
 from hdsim.gangs.stochastic import StochasticMpc
 from hdsim.gangs.workloads import read_workloads
@@ -172,7 +171,7 @@ def test_errors_are_in_the_unit_of_the_executed_values() -> None:
 def measured(data: Path, name: str, folder: Path) -> Path:
     """Forecasts of the measured series in a folder."""
     rolling = Rolling(read_all(str(data / "bsp" / "series"), NAMES, 1000, 20, None, 1), 1000, 20)
-    from hdsim.gangs.forecasting.output import write_forecasts
+    from hdsim.gangs.forecasting.rolling import write_forecasts
 
     write_forecasts(folder, Forecasts(tuple(NAMES), rolling.actual(), {name: rolling.forecasts(by_name(name, ""))}, {}))
     return folder

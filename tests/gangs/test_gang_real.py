@@ -19,10 +19,9 @@ from conftest import Warm
 from tiers import nightly
 
 from hdsim.errors import ConfigError
-from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.server import Server
-from hdsim.gangs.real.session import KazooSession
+from hdsim.gangs.real.session import Closed, DoubleBarrier, KazooSession, Queue
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("bsearch", "cap", "vecmath")

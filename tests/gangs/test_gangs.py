@@ -290,7 +290,7 @@ def test_values_become_sizes_by_the_range_that_is_asked_for(tmp_path: Path) -> N
 
 
 def test_generated_forecasts_know_nothing_of_the_future() -> None:
-    from hdsim.gangs.synthetic import COLUMNS, ROWS, forecast_table, series
+    from hdsim.gangs.workloads import COLUMNS, ROWS, forecast_table, series
 
     values = series(1, 0)
     row = 200

@@ -60,13 +60,10 @@ class Batsim(Backend):
         timeout: Seconds that Batsim may stay silent.
         energy: Set P-states and let Batsim account for energy; None: where contention needs P-states.
         kill_at_walltime: Give jobs their walltimes.
-
-    Attributes:
-        session: The state of the protocol, from `open` on.
     """
 
     capabilities = Capabilities(contention=("threshold",), network=("fluid",))
-    session: BatsimSession
+    session: BatsimSession  # the state of the protocol, from `open` on
     _interrupted: type[Exception]
 
     def __init__(

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.backends.batsim.hosts import Hosts
 from hdsim.errors import PlatformError
+from hdsim.platform.model import Platform
 from hdsim.platform.power import COMPUTING, IDLE_POWER, PSTATES
-from hdsim.util.arrays import members
+from hdsim.util.arrays import Floats, Ints, members
 
-if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
@@ -26,16 +21,8 @@ class Meter:
 
     A host takes the power of its P-state: that of an idle host, or with a load the one between the least and the full
     load. Hosts of hdsim's own platforms follow the rule of :data:`hdsim.platform.power.PSTATES` until a scheduler sets
-    them.
-
-    Attributes:
-        state: (H,) P-state of each host.
-        least_watts: Power in W of all hosts if they were idle in their present P-states.
-
-    Args:
-        hosts: The hosts.
-        as_batsim: Reproduce an artefact of SimGrid: a host counts as one in P-state 0 until its first update, which is
-            its first change of P-state, its first execution or the first reading of all hosts after time 0.
+    them. `as_batsim` reproduces an artefact of SimGrid: a host counts as one in P-state 0 until its first update, which
+    is its first change of P-state, its first execution or the first reading of all hosts after time 0.
 
     Raises:
         PlatformError: A host has no power.
@@ -48,7 +35,7 @@ class Meter:
             )
         self._hosts = np.arange(len(hosts))
         self._idle, self._least, self._full = hosts.watts
-        self.state = hosts.initial.copy()
+        self.state = hosts.initial.copy()  # (H,) P-state of each host
         self._load = np.zeros(len(hosts))
         self._unseen: Mask | None = np.ones(len(hosts), bool) if as_batsim else None
         # Power of the hosts in their present P-states, idle and with a load.
@@ -57,7 +44,7 @@ class Meter:
         self._since = 0.0
         self._watts = np.empty(len(hosts))
         self._rule = _Rule(hosts.platform) if hosts.ruled else None
-        self.least_watts = 0.0
+        self.least_watts = 0.0  # power in W of all hosts if they were idle in their present P-states
         self._enter_states(self._hosts)
 
     def read(self, now: float) -> float:
@@ -84,13 +71,9 @@ class Meter:
         self._enter_states(chosen)
 
     def set_load(self, hosts: Sequence[int], loads: Floats | float, now: float, *, busy: bool) -> None:
-        """Sets the load of hosts.
+        """Sets the loads of (n,) hosts: shares of their speed that a job uses, 0 for one that only lasts.
 
-        Args:
-            hosts: (n,) host ids.
-            loads: (n,) share of their speed that a job uses; 0 for a job that only lasts.
-            now: Time in seconds.
-            busy: A job is on them.
+        `busy` says whether a job is on them.
         """
         self._advance(now)
         chosen = np.array(hosts)
@@ -131,14 +114,10 @@ class Meter:
 
 
 class _Rule:
-    """hdsim's rule of P-states: cores that serve a job, cores beside them, and cores of processors that serve none.
-
-    Attributes:
-        for_all: No core has a P-state of its own yet.
-    """
+    """hdsim's rule of P-states: cores that serve a job, cores beside them, and cores of processors that serve none."""
 
     def __init__(self, platform: Platform) -> None:
-        self.for_all = True
+        self.for_all = True  # no core has a P-state of its own yet
         self._owner = platform.core_processor
         self._first_core = platform.processor_first_core
         self._alone = platform.n_processors == platform.n_cores

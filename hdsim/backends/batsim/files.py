@@ -30,11 +30,9 @@ _STATED = ("workload_name", "job_id", "final_state", "starting_time", "finish_ti
 class Files:
     """Input and output files of Batsim in the folder ``batsim`` of a run directory.
 
-    Args:
-        directory: The run directory.
-        energy: Describe P-states and read the energy consumed.
-        kill_at_walltime: Give jobs their walltimes.
-        latencies: Give links their latencies, which Batsim's reports of events cross as well as messages of jobs.
+    With `energy` they describe P-states and tell the energy consumed, with `kill_at_walltime` jobs have their
+    walltimes, and with `latencies` links have theirs, which Batsim's reports of events cross as well as messages of
+    jobs.
     """
 
     def __init__(self, directory: Path, *, energy: bool, kill_at_walltime: bool, latencies: bool = False) -> None:
@@ -120,11 +118,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _compare(key: str, found: str, told: float, tolerance: float, where: str) -> None:
-    """Compares a time in Batsim's output with what its messages said.
-
-    Raises:
-        BackendError: They differ.
-    """
+    """Compares a time in Batsim's output with what its messages said; a difference is an error."""
     try:
         same = math.isclose(float(found), told, rel_tol=1e-12, abs_tol=tolerance)
     except ValueError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.errors import PlatformError
+from hdsim.errors import DecisionError, PlatformError, require
 from hdsim.platform.model import Platform
 
 if TYPE_CHECKING:
@@ -32,30 +32,21 @@ _RADICAL = re.compile(r"(\d+)(?:-(\d+))?")
 
 @dataclass(frozen=True, eq=False)
 class Hosts:
-    """H hosts with up to S P-states.
+    """H hosts with up to S P-states."""
 
-    Attributes:
-        platform: The same hosts as cores of an hdsim platform, which has their speeds in P-state 0.
-        names: (H,) names.
-        properties: (H,) properties of each host, as text.
-        zone_properties: (H,) properties of the zone of each host, as text.
-        n_states: (H,) P-states of each host.
-        initial: (H,) P-state of each host at time 0.
-        speed: (H, S) speed as a share of that in P-state 0, NaN where there is no such state.
-        watts: (3, H, S) power in W of an idle host, of one with the least load and of one with full load; None when a
-            host does not say.
-        ruled: Hosts follow hdsim's own rule of P-states until a scheduler sets them (hdsim's own format).
-    """
-
-    platform: Platform
+    platform: Platform  # the same hosts as cores of an hdsim platform, which has their speeds in P-state 0
     names: tuple[str, ...]
-    properties: tuple[Mapping[str, str], ...] = field(repr=False)
+    properties: tuple[Mapping[str, str], ...] = field(repr=False)  # (H,) properties of each host, as text
+    #: (H,) properties of the zone of each host, as text.
     zone_properties: tuple[Mapping[str, str], ...] = field(repr=False)
-    n_states: NDArray[np.int64] = field(repr=False)
-    initial: NDArray[np.int64] = field(repr=False)
+    n_states: NDArray[np.int64] = field(repr=False)  # (H,) P-states of each host
+    initial: NDArray[np.int64] = field(repr=False)  # (H,) P-state of each host at time 0
+    #: (H, S) speed as a share of that in P-state 0, NaN where there is no such state.
     speed: NDArray[np.float64] = field(repr=False)
+    #: (3, H, S) power in W of an idle host, of one with the least load and of one with full load; None when a
+    #: host does not say.
     watts: NDArray[np.float64] | None = field(repr=False)
-    ruled: bool = False
+    ruled: bool = False  # hosts follow hdsim's own rule of P-states until a scheduler sets them (hdsim's own format)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -231,3 +222,43 @@ def _platform(gflops: NDArray[np.float64], watts: NDArray[np.float64], where: st
     }
     document = {"name": Path(where).stem, "clusters": [{"id": "hosts", "nodes": nodes}], "types": types}
     return Platform.from_dict(document, where)
+
+
+class HostCores:
+    """Idle hosts of (H,) relative speeds; a placement is the ascending list of the hosts that a scheduler has named."""
+
+    def __init__(self, speed: NDArray[np.float64]) -> None:
+        self._speed: list[float] = speed.tolist()
+        self._idle = set(range(len(speed)))
+
+    @property
+    def n_idle(self) -> int:
+        """Idle hosts."""
+        return len(self._idle)
+
+    def placement_of(self, hosts: Sequence[int]) -> list[int]:
+        """The hosts, ascending."""
+        return sorted(hosts)
+
+    def allocate(self, job: int, hosts: list[int]) -> None:
+        """Makes hosts busy; DecisionError if one is already."""
+        if not self._idle.issuperset(hosts):
+            raise DecisionError(f"expected idle cores, got busy {sorted(set(hosts) - self._idle)}")
+        self._idle.difference_update(hosts)
+
+    def release(self, job: int, hosts: list[int]) -> None:
+        """Makes hosts idle again."""
+        self._idle.update(hosts)
+
+    def ids_of(self, hosts: list[int]) -> list[int]:
+        """Core ids of a placement, which it is."""
+        return hosts
+
+    def slowest(self, hosts: list[int]) -> float:
+        """Relative speed of the slowest of the hosts."""
+        return min([self._speed[host] for host in hosts])
+
+    def check(self, running: Sequence[list[int]]) -> None:
+        """Asserts that every host is either idle or held by exactly one running job."""
+        held = [host for hosts in running for host in hosts]
+        require(sorted([*held, *self._idle]) == list(range(len(self._speed))), "a host is lost or allocated twice")

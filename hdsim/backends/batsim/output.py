@@ -65,33 +65,25 @@ class _Machines(NamedTuple):
 
 
 class OutputWriter:
-    """Collects the rows of Batsim's files in memory until `write`.
+    """Collects the rows of Batsim's files in memory until `write`, with energy and P-states if told so.
 
-    Attributes:
-        submitted: Number of jobs submitted.
-        metadata: Metadata that the scheduler has set.
-        jobs: Jobs that have ended or were rejected, in this order.
-        joules_at_first_submission: The energy counted by then.
-
-    Args:
-        hosts: Number of hosts.
-        describe: Returns the columns of a job that the workload determines.
-        energy: Write energy and P-states.
+    `describe` returns the columns of a job that the workload determines.
     """
 
     def __init__(self, hosts: int, describe: Callable[[int], JobRow], *, energy: bool) -> None:
         self._hosts = hosts
         self._describe = describe
         self._energy = energy
-        self.submitted = 0
-        self.metadata: dict[int, str] = {}
-        self.jobs: list[JobOutcome] = []
+        self.submitted = 0  # number of jobs submitted
+        self.metadata: dict[int, str] = {}  # metadata that the scheduler has set
+        self.jobs: list[JobOutcome] = []  # jobs that have ended or were rejected, in this order
         # Changes of hosts in order of time, from which the states of the hosts follow.
         self._moves: list[tuple[float, Sequence[int], _Move]] = []
         self._pstates: list[tuple[float, str, int]] = []
         self._joules: list[tuple[float, float, str, float, float]] = []
         self._switches = self._grouped_switches = 0
         self._last_reading = (0.0, 0.0)
+        #: joules_at_first_submission: The energy counted by then.
         self.joules_at_first_submission = self._joules_at_last_end = 0.0
 
     def start(self, now: float, hosts: Sequence[int]) -> None:
@@ -163,12 +155,9 @@ class OutputWriter:
         return _Machines(told, sum(last_change.values()), away_seconds)
 
     def write(self, prefix: str, *, scheduling_seconds: float, wall_seconds: float) -> list[Path]:
-        """Writes ``PREFIX_jobs.csv`` and the others; returns their paths.
+        """Writes ``PREFIX_jobs.csv`` and the others; returns their paths. Folders in the prefix are made.
 
-        Args:
-            prefix: May have folders in it, which are made.
-            scheduling_seconds: Real time spent on waiting for the scheduler, in seconds.
-            wall_seconds: Real time of the whole simulation, in seconds.
+        The seconds of real time are those spent on waiting for the scheduler, and those of the whole simulation.
 
         Raises:
             ConfigError: They cannot be written.
@@ -213,14 +202,14 @@ class OutputWriter:
         names = ",".join(csv_fields(row[:3]))
         success = int(state == FinalState.COMPLETED_SUCCESSFULLY)
         head = f"{names},{row.submission:.6f},{row.size},{walltime:.6f},{success},{state.name}"
-        metadata = _quoted(self.metadata.get(outcome.job, ""))
+        metadata = self.metadata.get(outcome.job, "").replace('"', '""')
         if state == FinalState.REJECTED:
-            return f"{head},,,,,,,,,{metadata}\n"
+            return f'{head},,,,,,,,,"{metadata}"\n'
         start, finish = outcome.start, outcome.finish
         execution, wait = finish - start, start - row.submission
         return (
             f"{head},{start:.6f},{execution:.6f},{finish:.6f},{wait:.6f},{wait + execution:.6f},"
-            f"{_stretch(wait, execution):.6f},{outcome.alloc},{outcome.joules:.6f},{metadata}\n"
+            f'{_stretch(wait, execution):.6f},{outcome.alloc},{outcome.joules:.6f},"{metadata}"\n'
         )
 
     def _schedule(
@@ -264,11 +253,7 @@ class OutputWriter:
 
 
 def make_folder(prefix: str) -> None:
-    """Makes the folders in the prefix of the files.
-
-    Raises:
-        ConfigError: They cannot be made.
-    """
+    """Makes the folders in the prefix of the files; ConfigError if that is not possible."""
     with writable("a prefix of files", prefix):
         Path(prefix).parent.mkdir(parents=True, exist_ok=True)
 
@@ -278,11 +263,6 @@ def _stretch(wait: float, execution: float) -> float:
     if execution:
         return (wait + execution) / execution
     return math.inf if wait else 1.0
-
-
-def _quoted(text: str) -> str:
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def _six(value: float) -> str:

@@ -26,6 +26,9 @@ LATEST = 1e15
 #: Separator of the name of a workload and the job's own id.
 SEPARATOR = "!"
 
+#: Name of the scheduler in errors.
+SCHEDULER = "the scheduler"
+
 Types = tuple[type, ...]
 Kinds = Mapping[str, Mapping[str, Types]]
 
@@ -159,13 +162,9 @@ _ENCODERS = _Encoders(
 
 
 def parse_message(text: str | bytes, kinds: Kinds, *, sender: str, clock: float = -math.inf) -> Message:
-    """Reads and checks a message.
+    """Reads and checks a message, JSON in UTF-8, with events of :data:`FROM_BATSIM` or :data:`FROM_SCHEDULER`.
 
-    Args:
-        text: JSON, in UTF-8 if bytes.
-        kinds: :data:`FROM_BATSIM` or :data:`FROM_SCHEDULER`: the events that may come.
-        sender: Name of the sender in errors.
-        clock: Time of the last message, in seconds.
+    `sender` is its name in errors, `clock` the time of the last message in seconds.
 
     Raises:
         BackendError: It is not JSON, lacks a key, has an unknown event, or time goes back in it.
@@ -216,11 +215,7 @@ def _read(text: str | bytes) -> Any:
 
 
 def _checked(event: Any, kinds: Kinds, sender: str, index: int, clock: float) -> Event:
-    """Returns an event after all checks.
-
-    Raises:
-        BackendError: The event is malformed.
-    """
+    """Returns an event after all checks, each with an error of its own."""
     if type(event) is not dict:
         raise _fault(f"{sender}: events[{index}]", f"expected an object, got {shown(event)}")
     kind, timestamp, data = event.get("type"), event.get("timestamp"), event.get("data", {})
@@ -258,11 +253,7 @@ def _fault(where: str, message: str) -> BackendError:
 
 
 def parse_hosts(text: str, count: int) -> list[int]:
-    """Returns the host ids of an interval set; see :func:`hdsim.util.intervals.parse_interval_set`.
-
-    Raises:
-        BackendError: The text is not such a set.
-    """
+    """Returns the ids of :func:`hdsim.util.intervals.parse_interval_set`; BackendError for another text."""
     try:
         return parse_interval_set(text, count)
     except ValueError as error:
@@ -270,11 +261,7 @@ def parse_hosts(text: str, count: int) -> list[int]:
 
 
 def split_job_id(job_id: str) -> tuple[str, str]:
-    """Returns workload and own id of a job: ``w0!1`` -> ``w0``, ``1``.
-
-    Raises:
-        BackendError: The id has no workload.
-    """
+    """Returns workload and own id of a job: ``w0!1`` -> ``w0``, ``1``; BackendError without a workload."""
     workload, separator, own = job_id.partition(SEPARATOR)
     if not (workload and separator and own):
         raise BackendError(f"expected a job id such as 'w0{SEPARATOR}1', got {shown(job_id)}")

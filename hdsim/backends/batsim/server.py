@@ -1,26 +1,25 @@
 """hdsim in Batsim's place: a reply of the scheduler in, the next message to it out, no socket.
 
-:mod:`hdsim.backends.batsim.serve` connects a :class:`BatsimServer` to a scheduler.
+:func:`hdsim.backends.batsim.zeromq.serve` connects a :class:`BatsimServer` to a scheduler.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from procset import ProcSet
 
 from hdsim.backends.batsim.energy import Meter
-from hdsim.backends.batsim.hosts import Hosts
-from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, check_events, describe_simulation
-from hdsim.backends.batsim.jobs import ServedJobs
-from hdsim.backends.batsim.machine import HostCores
+from hdsim.backends.batsim.hosts import HostCores, Hosts
+from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, ServedJobs, check_events, describe_simulation
 from hdsim.backends.batsim.output import JobOutcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
     FROM_SCHEDULER,
     LATEST,
+    SCHEDULER,
     Event,
     earliest,
     encode,
@@ -32,18 +31,15 @@ from hdsim.backends.batsim.protocol import (
     quote,
 )
 from hdsim.cluster.state import Cluster, FinalState
+from hdsim.contention import Contention
 from hdsim.errors import BackendError, DecisionError, WorkloadError
+from hdsim.network import Network
 from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.engine import Engine
 from hdsim.simulation.executor import Executor
 from hdsim.simulation.setup import make_executor
 from hdsim.util.intervals import format_interval_set, to_procset
 
-if TYPE_CHECKING:
-    from hdsim.contention import Contention
-    from hdsim.network import Network
-
-SCHEDULER = "the scheduler"
 #: Batsim's name of each final state, and its return code; None stands for that of the profile.
 _ENDS = {
     int(FinalState.COMPLETED_SUCCESSFULLY): ("COMPLETED_SUCCESSFULLY", None),
@@ -56,18 +52,8 @@ _ENDS = {
 class BatsimServer:
     """A simulation that a scheduler drives by messages.
 
-    Attributes:
-        record: The results so far.
-        cluster: State of the simulation.
-        ended: The latest message has SIMULATION_ENDS.
-
-    Args:
-        hosts: The hosts.
-        files: The workloads, named w0, w1 ... in this order.
-        options: Settings.
-        contention: Contention model, or None.
-        network: Network model, or None for messages that take no time of their own.
-        events: External events in order of time, or None.
+    The files are the workloads w0, w1 ... in this order, events are external ones in order of time. Without a network
+    messages take no time of their own.
 
     Raises:
         HdsimError: A workload has no job, or an option does not suit the platform or the events.
@@ -107,7 +93,7 @@ class BatsimServer:
             rows = np.arange(len(hosts))
             self._engine.set_speed(rows, 1.0 if hosts.ruled else hosts.speed[rows, hosts.initial])
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
-        self.record = OutputWriter(len(hosts), self._jobs.describe, energy=options.energy)
+        self.record = OutputWriter(len(hosts), self._jobs.describe, energy=options.energy)  # the results so far
         self.record.begin(hosts.initial)
         self._alloc: dict[int, list[int]] = {}
         self._joules: dict[int, float] = {}
@@ -128,7 +114,7 @@ class BatsimServer:
         self._open = 0
         self._unsubmitted = self._static
         self._registering = options.dynamic_jobs
-        self.ended = False
+        self.ended = False  # the latest message has SIMULATION_ENDS
         self._decisions: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "EXECUTE_JOB": self._execute,
             "REJECT_JOB": self._reject,
@@ -151,10 +137,7 @@ class BatsimServer:
         return format_message(0.0, [Event(0.0, "SIMULATION_BEGINS", data)])
 
     def answer(self, reply: str | bytes) -> str | None:
-        """Carries out a reply of the scheduler and simulates until the next event that it is sent.
-
-        Returns:
-            The next message, or None after the reply to the last one.
+        """Carries out a reply of the scheduler and returns the next message, None after the reply to the last one.
 
         Raises:
             BackendError: The reply is malformed or asks for something impossible, or the scheduler leaves the

@@ -39,15 +39,7 @@ _NOT_SUBMITTED, _RUNNING = int(FinalState.NOT_SUBMITTED), int(FinalState.RUNNING
 #: Name of the sender in errors.
 SENDER = "Batsim"
 #: States in which Batsim reports the end of a job.
-_ENDS = {
-    state.name: int(state)
-    for state in (
-        FinalState.COMPLETED_SUCCESSFULLY,
-        FinalState.COMPLETED_FAILED,
-        FinalState.COMPLETED_WALLTIME_REACHED,
-        FinalState.COMPLETED_KILLED,
-    )
-}
+_ENDS = {state.name: int(state) for state in FinalState if state.name.startswith("COMPLETED")}
 _NOTIFICATIONS = (
     "no_more_static_job_to_submit",
     "no_more_external_event_to_occur",
@@ -60,14 +52,6 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 
 class BatsimSession:
     """The state of the protocol, from ``SIMULATION_BEGINS`` to ``SIMULATION_ENDS``.
-
-    Attributes:
-        cluster: The state that the events change.
-        rows: Batsim's id of a job -> its row in the workload; filled when the simulation begins.
-        allocations: Hosts of every job, as sent in its EXECUTE_JOB.
-        abandoned: Jobs that the agent never starts; they are rejected so that Batsim ends.
-        answer: Data of the last ``ANSWER``.
-        ended: The simulation has ended; the reply still owed is the last one.
 
     Args:
         cluster: State before the first event.
@@ -84,12 +68,13 @@ class BatsimSession:
         pstates: PStates | None = None,
         registers_jobs: bool = False,
     ) -> None:
-        self.cluster = cluster
+        self.cluster = cluster  # the state that the events change
+        #: Batsim's id of a job -> its row in the workload; filled when the simulation begins.
         self.rows: dict[str, int] = {}
-        self.allocations: dict[int, str] = {}
-        self.abandoned: list[int] = []
-        self.answer: Mapping[str, Any] = {}
-        self.ended = False
+        self.allocations: dict[int, str] = {}  # hosts of every job, as sent in its EXECUTE_JOB
+        self.abandoned: list[int] = []  # jobs that the agent never starts; they are rejected so that Batsim ends
+        self.answer: Mapping[str, Any] = {}  # data of the last ``ANSWER``
+        self.ended = False  # the simulation has ended; the reply still owed is the last one
         self._infeasible = frozenset(infeasible)
         self._pstates = pstates
         # Batsim's id of each job as JSON.
@@ -124,10 +109,7 @@ class BatsimSession:
         self._requests.append((kind, data))
 
     def read(self, text: bytes | str) -> bool:
-        """Applies a message to the cluster.
-
-        Returns:
-            Whether there is news for the agent. Either way a reply is owed.
+        """Applies a message to the cluster; returns whether there is news for the agent. Either way a reply is owed.
 
         Raises:
             BackendError: The message is malformed, or contradicts what was said before.
@@ -280,11 +262,7 @@ class BatsimSession:
         self.cluster.end(job, state)
 
     def check_allocation(self, job: int, found: str, where: str) -> None:
-        """Compares the hosts that Batsim reports for a job with those of its EXECUTE_JOB.
-
-        Raises:
-            BackendError: They differ.
-        """
+        """Raises BackendError if the hosts that Batsim reports for a job are not those of its EXECUTE_JOB."""
         given, count = self.allocations[job], self.cluster.platform.n_cores
         if found != given and parse_hosts(found, count) != parse_hosts(given, count):
             raise BackendError(f"expected '{given}', got '{found}'", where=where)
@@ -370,13 +348,10 @@ def _host_names(resources: Sequence[Any]) -> list[str]:
 
 
 def host_order(names: Sequence[str]) -> list[int]:
-    """Finds the host of each core from the numbers in the names of the hosts, which are in order of their ids.
+    """Returns the host id of each core by the numbers in the names of the hosts, which are in order of their ids.
 
     Batsim 3.0 to 4.2.1 number hosts in the lexicographic order of their names, so that ``cor_10`` comes before
     ``cor_2``. Host names that differ in one number only, counted from 0 or 1, tell the core ids.
-
-    Returns:
-        Host id of each core.
 
     Raises:
         BackendError: The names tell no order, and are not sorted either.

@@ -1,4 +1,4 @@
-"""The ZeroMQ connection of Batsim's protocol, made by libzmq (pyzmq, extra ``batsim``).
+"""The ZeroMQ connection of Batsim's protocol, made by libzmq (pyzmq, extra ``batsim``), and the loop with a scheduler.
 
 Import this module where a connection is made and not before: without pyzmq its import raises the error for the user.
 """
@@ -11,11 +11,13 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from hdsim.backends.batsim.protocol import SCHEDULER
 from hdsim.errors import BackendError, ConfigError, install_hint
+from hdsim.simulation.terminal import collecting_less
 
 try:
     import zmq
@@ -23,6 +25,7 @@ except ImportError:
     raise ConfigError(f"expected pyzmq, which is not installed{install_hint('zmq')}") from None
 
 if TYPE_CHECKING:
+    from hdsim.backends.batsim.server import BatsimServer
     from hdsim.util.process import Process
 
 #: Longest wait, in ms, before the state of the peer is looked at again.
@@ -34,6 +37,8 @@ _MAX_MESSAGE = 256 * 1024**2
 _EVENTS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED
 #: First frame of a report of libzmq's monitor: number and value of the event (zmq_socket_monitor).
 _REPORT = struct.Struct("=HI")
+#: Replies between two updates of the progress bar.
+_REPLIES_PER_UPDATE = 256
 _TCP = re.compile(r"tcp://(.+):(\d+|\*)")
 _UNAUTHENTICATED = "ZeroMQ authentication (CURVE or PLAIN), which Batsim's protocol does not use"
 
@@ -47,19 +52,11 @@ class WaitInterrupted(Exception):
 
 
 class ZeromqConnection:
-    """A ZeroMQ socket with one peer; a message is one frame.
+    """A ZeroMQ socket with one peer at ``tcp://HOST:PORT`` or ``ipc://PATH``; a message is one frame.
 
-    Attributes:
-        endpoint: The endpoint; a port ``*`` is replaced by the one that the system has chosen.
-        process: The peer's process, if hdsim has started it: its death ends a wait.
-        received: Number of messages received.
-
-    Args:
-        kind: ``REP`` binds the endpoint; ``REQ`` connects to it, and waits if no process listens there yet.
-        endpoint: ``tcp://HOST:PORT`` or ``ipc://PATH``.
-        peer: Name of the peer in errors.
-        where: Configuration key or option of the endpoint, for errors.
-        stop: Signals received so far; a signal ends a wait.
+    ``REP`` binds the endpoint; ``REQ`` connects to it, and waits if no process listens there yet. `peer` is the name of
+    the peer and `where` the key or option of the endpoint in errors. `stop` are signals received so far; one ends a
+    wait.
 
     Raises:
         ConfigError: The endpoint cannot be used.
@@ -70,8 +67,8 @@ class ZeromqConnection:
     ) -> None:
         self._peer, self._stop = peer, stop
         self._binds = kind == "REP"
-        self.process: Process | None = None
-        self.received = 0
+        self.process: Process | None = None  # the peer's process, if hdsim has started it: its death ends a wait
+        self.received = 0  # number of messages received
         # Reports of libzmq on peers: a complete handshake, one refused, a connection without handshake.
         self._greeted = self._refused = self._foreign = self._disconnected = False
         # Descriptor of the peer's connection, by which libzmq reports its end; None until the first message.
@@ -98,6 +95,7 @@ class ZeromqConnection:
                 f"expected an endpoint such as {example} or ipc:///tmp/batsim, got '{endpoint}': {reason}",
                 where=where,
             ) from None
+        #: The endpoint; a port ``*`` is replaced by the one that the system has chosen.
         self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT)) if self._binds else endpoint
 
     @property
@@ -197,11 +195,7 @@ class ZeromqConnection:
 
 
 def _check(endpoint: str, *, binds: bool) -> None:
-    """Finds mistakes in an endpoint that libzmq does not report.
-
-    Raises:
-        OSError: The host or the port does not exist, or a plain file is at the path of the socket to bind.
-    """
+    """Raises OSError for mistakes in an endpoint that libzmq does not report: no such host or port, a plain file."""
     tcp = _TCP.fullmatch(endpoint)
     if tcp and tcp[2] != "*" and int(tcp[2]) > 65535:
         raise OSError("expected a port up to 65535")
@@ -212,3 +206,54 @@ def _check(endpoint: str, *, binds: bool) -> None:
     named = endpoint.startswith("ipc://") and not endpoint.startswith("ipc://@")
     if binds and named and path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
         raise OSError("the path is that of a file")
+
+
+def serve(
+    server: BatsimServer, exchange: Callable[[str], str | bytes], progress: Callable[[], object] | None = None
+) -> None:
+    """Simulates for a scheduler until the end; `exchange` sends it a message and returns its reply.
+
+    Raises:
+        BackendError: See :meth:`BatsimServer.answer`, and whatever `exchange` raises. A scheduler may hang up after
+            ``SIMULATION_ENDS``.
+    """
+    message: str | None = server.begin()
+    replies = 0
+    with collecting_less():
+        while message is not None:
+            try:
+                reply = exchange(message)
+            except HungUp:
+                if server.ended:
+                    # Some schedulers end without the last reply.
+                    return
+                raise
+            message = server.answer(reply)
+            replies += 1
+            if progress and replies % _REPLIES_PER_UPDATE == 0:
+                progress()
+
+
+class SchedulerSocket(ZeromqConnection):
+    """The connection to the REP socket of a scheduler, whose replies may take `timeout` seconds of real time each.
+
+    Raises:
+        ConfigError: The endpoint cannot be used.
+    """
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        super().__init__("REQ", endpoint, peer=SCHEDULER, where="-s")
+        self.waited = 0.0  # real time spent on waiting for replies, in seconds
+        self._timeout = timeout
+
+    def exchange(self, message: str) -> bytes:
+        """Sends a message and waits for the reply; errors are those of :meth:`ZeromqConnection.receive`."""
+        begin = time.perf_counter()
+        try:
+            self.send(message.encode("utf-8", "replace"))
+            reply = self.receive(self._timeout)
+        except BackendError as error:
+            error.message += f"; the last message to it was {message[:120]}"
+            raise
+        self.waited += time.perf_counter() - begin
+        return reply

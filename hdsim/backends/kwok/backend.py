@@ -13,28 +13,25 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hdsim.backends.base import Backend, Capabilities
 from hdsim.backends.kwok.lease import Lease
+from hdsim.backends.kwok.members import latencies, write_pods
 from hdsim.backends.kwok.monitoring import Monitoring
-from hdsim.backends.kwok.pods_csv import latencies, write_pods
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.settings import KwokSettings
 from hdsim.backends.kwok.virtual import Virtual
 from hdsim.backends.kwok.wall import Wall
 from hdsim.errors import BackendError
-from hdsim.kubernetes.connection import Call, Connection
+from hdsim.kubernetes.connection import Call, Connection, Permission, require
 from hdsim.kubernetes.nodes import platform_of, with_nodes, with_spare_nodes
 from hdsim.kubernetes.objects import NodeView
-from hdsim.kubernetes.permissions import Permission, require
+from hdsim.platform.model import Platform
+from hdsim.results.result import Result
 from hdsim.scheduling.agent import make_agent
+from hdsim.simulation.setup import ReplaySetup
 from hdsim.workload.model import Workload
-
-if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
-    from hdsim.results.result import Result
-    from hdsim.simulation.setup import ReplaySetup
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +47,12 @@ _CLOCKS: dict[str, type[Wall | Virtual]] = {"wall": Wall, "virtual": Virtual}
 class Kwok(Backend):
     """A Kubernetes API server, such as that of a Kwok cluster, whose pods hdsim schedules.
 
-    Without jobs (``workload=cluster``), the pods of the API server become jobs; otherwise jobs become pods.
-
-    Attributes:
-        settings: The settings.
-        connection: The connection, from its first use on.
-
-    Args:
-        **settings: See :class:`hdsim.backends.kwok.settings.KwokSettings`.
+    Without jobs (``workload=cluster``), the pods of the API server become jobs; otherwise jobs become pods. The
+    settings are those of :class:`hdsim.backends.kwok.settings.KwokSettings`.
     """
 
     capabilities = Capabilities(gpus=True, confirms_starts=True, core_ids=False, known_jobs=False)
-    connection: Connection
+    connection: Connection  # the connection, from its first use on
     _platform: Platform
 
     def __init__(self, **settings: Any) -> None:
@@ -133,11 +124,7 @@ class Kwok(Backend):
         return self._session
 
     def _lead(self, setup: ReplaySetup, stop: Sequence[int]) -> bool:
-        """Connects and waits for the lease; False if a signal has come before it.
-
-        Raises:
-            BackendError: The lease is not free in time for a run that ends when it is idle.
-        """
+        """Connects and waits for the lease, with a limit if the run ends when it is idle; False after a signal."""
         settings = self.settings
         self._connect()
         connection = self.connection

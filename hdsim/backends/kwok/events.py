@@ -63,8 +63,7 @@ class Notices:
             return f"no node has {GPU}"
         if not ever and cluster.fits(job):
             return "the scheduler lets it wait"
-        text: str = cluster.cores.explain(job, empty=ever)
-        return text
+        return cluster.cores.explain(job, empty=ever)
 
 
 def lacks_gpus(members: Sequence[Member], cluster: Cluster) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hdsim.backends.kwok.members import Member
-from hdsim.kubernetes.objects import PodView
-from hdsim.kubernetes.pod_groups import PodGroupView
+from hdsim.kubernetes.objects import PodGroupView, PodView
 
 #: Namespace and name of a gang.
 _Key = tuple[str, str]

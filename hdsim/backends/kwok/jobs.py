@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.events import Notices, lacks_gpus
 from hdsim.backends.kwok.gangs import Gangs
-from hdsim.backends.kwok.members import Member, PodPhase
-from hdsim.backends.kwok.pods_csv import Record
-from hdsim.backends.kwok.rows import rows_of
+from hdsim.backends.kwok.members import Member, PodPhase, Record, rows_of
 from hdsim.backends.kwok.sender import Binding, BindingOutcome, BindingResult, pause_before
 from hdsim.cluster.state import FinalState
 from hdsim.kubernetes.objects import ENDED, PodView
@@ -25,15 +23,10 @@ if TYPE_CHECKING:
     from hdsim.backends.kwok.trace import PodTrace
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.cache import Change
-    from hdsim.kubernetes.pod_groups import PodGroupView
+    from hdsim.kubernetes.objects import PodGroupView
 
 log = logging.getLogger(__name__)
 
-_DONE, _FAILED, _KILLED = (
-    FinalState.COMPLETED_SUCCESSFULLY,
-    FinalState.COMPLETED_FAILED,
-    FinalState.COMPLETED_KILLED,
-)
 #: Refused bindings of a pod after which its gang is decided on anew, if others of it are bound.
 _ATTEMPTS = 5
 _QUEUED, _STARTING, _RUNNING = FinalState.QUEUED, FinalState.STARTING, FinalState.RUNNING
@@ -45,14 +38,6 @@ class PodJobs:
     `observing` tells that another scheduler binds the pods, `trains` that the jobs are those of an episode of a
     training. Jobs of a `trace` become pods; without one, pods become jobs. `observe` takes the latency of each
     ``binding`` in seconds.
-
-    Attributes:
-        members: The pods that jobs are made of, by their uids; pods of the API server until they are deleted.
-        of_job: Pods of each job, as long as one of them is there.
-        gangs: Pods that wait for others.
-        bindings: Number of pods that were bound.
-        asked: Seconds that the pods that have succeeded were to run.
-        late: Seconds that these have taken longer, from the decision to the end.
     """
 
     def __init__(
@@ -72,10 +57,13 @@ class PodJobs:
         self.cluster, self._nodes, self._sender, self._notices = cluster, nodes, sender, notices
         self._scheduler, self._observing, self._trace, self._trains = scheduler, observing, trace, trains
         self._time_scale, self._observe = settings.time_scale, observe
+        #: The pods that jobs are made of, by their uids; pods of the API server until they are deleted.
         self.members: dict[str, Member] = {}
-        self.of_job: dict[int, list[Member]] = {}
-        self.gangs = Gangs(settings.gang_timeout)
-        self.bindings = 0
+        self.of_job: dict[int, list[Member]] = {}  # pods of each job, as long as one of them is there
+        self.gangs = Gangs(settings.gang_timeout)  # pods that wait for others
+        self.bindings = 0  # number of pods that were bound
+        #: late: Seconds that these have taken longer, from the decision to the end.
+        #: asked: Seconds that the pods that have succeeded were to run.
         self.asked = self.late = 0.0
         # Pods that were deleted.
         self._gone: list[Record] = []
@@ -414,11 +402,10 @@ class PodJobs:
 
     def _final_state(self, members: Sequence[Member]) -> FinalState:
         gone = [member for member in members if member.phase is PodPhase.GONE]
-        if any(self._nodes.number.get(member.node) in self.cluster.down for member in gone):
-            return _FAILED
-        if gone:
-            return _KILLED
-        return _DONE if all(member.succeeded for member in members) else _FAILED
+        if gone and not any(self._nodes.number.get(member.node) in self.cluster.down for member in gone):
+            return FinalState.COMPLETED_KILLED
+        done = all(member.succeeded for member in members) and not gone
+        return FinalState.COMPLETED_SUCCESSFULLY if done else FinalState.COMPLETED_FAILED
 
 
 def _asks(pod: PodView) -> tuple[Any, ...]:

@@ -23,27 +23,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of leader election in seconds.
+    """Times of leader election in seconds."""
 
-    Attributes:
-        lease: Time without a renewal after which others may take the lease.
-        renew: Time within which the leader must renew it, less than `lease`.
-        retry: Time between two attempts, less than `renew`.
-    """
-
-    lease: float = 15.0
-    renew: float = 10.0
-    retry: float = 2.0
+    lease: float = 15.0  # time without a renewal after which others may take the lease
+    renew: float = 10.0  # time within which the leader must renew it, less than `lease`
+    retry: float = 2.0  # time between two attempts, less than `renew`
 
 
 class Lease:
     """A Lease.
 
     `lost` is called with the reason, in the thread of the connection, when the lease is lost.
-
-    Attributes:
-        held: This instance holds it.
-        holder: Another instance, whose end `acquire` waits for, empty for none.
     """
 
     def __init__(
@@ -55,8 +45,8 @@ class Lease:
         timing: Timing,
         lost: Callable[[BackendError], None],
     ) -> None:
-        self.held = False
-        self.holder = ""
+        self.held = False  # this instance holds it
+        self.holder = ""  # another instance, whose end `acquire` waits for, empty for none
         self._connection, self._timing, self._identity, self._lost = connection, timing, identity, lost
         self._name = f"{namespace}/{name}"
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

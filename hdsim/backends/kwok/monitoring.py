@@ -63,11 +63,7 @@ class Monitoring:
         self._latencies[name].observe(seconds)
 
     async def start(self) -> None:
-        """Begins to listen.
-
-        Raises:
-            ConfigError: The address cannot be used.
-        """
+        """Begins to listen; ConfigError if the address cannot be used."""
         from aiohttp import web
 
         pages = web.Application()

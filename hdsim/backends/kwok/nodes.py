@@ -29,15 +29,6 @@ class MirroredNodes:
     Amounts of a node may change. Nodes that are new take the places of spare nodes of the platform, which are its last
     ones and have nothing until then.
 
-    Attributes:
-        names: Name of each node.
-        number: Number of each node of the API server by its name.
-        joined: Nodes in the places of the first spare ones, as they were when they came.
-        overfilled: Nodes whose pods have requested more than they have at some time.
-        relabelled: Labels, taints or amounts have changed, so that jobs may fit that did not; to be cleared by the
-            reader.
-        warning: Nodes that are not in the platform at the start, empty for none.
-
     Raises:
         ConfigError: A node of the platform is missing, or has other amounts.
     """
@@ -45,18 +36,20 @@ class MirroredNodes:
     def __init__(self, cluster: Cluster, views: Mapping[str, NodeView], spare: int = 0) -> None:
         self._cluster = cluster
         platform = cluster.platform
-        self.names = list(platform.node_names)
+        self.names = list(platform.node_names)  # name of each node
         first = len(self.names) - spare
         self._spare = list(range(first, len(self.names)))
+        #: Number of each node of the API server by its name.
         self.number = {name: node for node, name in enumerate(self.names[:first])}
-        self.joined: list[NodeView] = []
-        self.overfilled: set[int] = set()
+        self.joined: list[NodeView] = []  # nodes in the places of the first spare ones, as they were when they came
+        self.overfilled: set[int] = set()  # nodes whose pods have requested more than they have at some time
         self._amounts = amounts_of(platform)
         # Requests of all pods on each node.
         self._requested = [Amounts()] * len(self.names)
         self._cordoned: set[int] = set()
+        #: Labels, taints or amounts have changed, so that jobs may fit that did not; to be cleared by the reader.
         self.relabelled = False
-        self.warning = ""
+        self.warning = ""  # nodes that are not in the platform at the start, empty for none
         # Node of each pod that is no job, its amounts, and those that its job holds instead.
         self._others: dict[str, tuple[int, Amounts, Amounts | None]] = {}
         self._labels = list(zip(platform.node_labels, platform.node_taints, strict=True))
@@ -145,9 +138,7 @@ class MirroredNodes:
     def occupy(self, pod: PodView, held: Amounts | None = None) -> None:
         """Takes note of what a pod takes, or takes no more, of its node.
 
-        Args:
-            pod: A pod of others, or one of a job that has been resized in place.
-            held: Amounts that the job holds for the pod already, None for a pod of others.
+        `held` are the amounts that a job holds for it already, None for a pod of others.
         """
         now = self._others.get(pod.uid)
         node = self.number.get(pod.node) if pod.holds else None

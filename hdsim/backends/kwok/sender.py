@@ -54,18 +54,14 @@ class BindingOutcome(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request whose answer matters only if it is an error.
-
-    Attributes:
-        needed: The run cannot do without it: it is sent again after a fault, and ends the run if it is refused.
-        content_type: Type of the body.
-    """
+    """A request whose answer matters only if it is an error."""
 
     method: str
     path: str
     body: Any
+    #: The run cannot do without it: it is sent again after a fault, and ends the run if it is refused.
     needed: bool = False
-    content_type: str = "application/json"
+    content_type: str = "application/json"  # type of the body
 
 
 class Sender:
@@ -75,19 +71,14 @@ class Sender:
 
     At most `width` requests are in flight. `deliver` takes outcomes, and the error of a request that can never succeed,
     in the thread of the connection.
-
-    Attributes:
-        stopped: Reason for which bindings are not sent any more, empty while they are.
-        in_flight: Number of requests without an answer.
-        may_bind: Asked before every binding.
     """
 
     def __init__(
         self, connection: Connection, deliver: Callable[[BindingOutcome | BackendError], None], width: int
     ) -> None:
-        self.stopped = ""
-        self.in_flight = 0
-        self.may_bind: Callable[[], bool] = lambda: True
+        self.stopped = ""  # reason for which bindings are not sent any more, empty while they are
+        self.in_flight = 0  # number of requests without an answer
+        self.may_bind: Callable[[], bool] = lambda: True  # asked before every binding
         self._connection, self._deliver, self._width = connection, deliver, width
         self._bindings: deque[Binding] = deque()
         self._others: deque[Request] = deque()
@@ -218,11 +209,7 @@ class Sender:
             await asyncio.sleep(_PAUSE)
 
     async def _post(self, request: Request) -> None:
-        """Sends a request, again while the API server does not answer.
-
-        Raises:
-            BackendError: It is not permitted, or it is needed and refused or without an answer for the time-out.
-        """
+        """Sends a request, again while the API server does not answer; an error ends the run if it is needed."""
         method, path, body, needed, content_type = request
         loop = asyncio.get_running_loop()
         end, repeated = loop.time() + self._connection.timeout, False

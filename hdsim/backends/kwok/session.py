@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hdsim.backends.kwok.members import Record
     from hdsim.backends.kwok.nodes import MirroredNodes
-    from hdsim.backends.kwok.pods_csv import Record
     from hdsim.backends.kwok.sender import Sender
     from hdsim.cluster.state import Cluster
     from hdsim.errors import BackendError
@@ -16,29 +16,17 @@ if TYPE_CHECKING:
 
 
 class Session(ABC):
-    """The pods of a run and the API server that they are on.
-
-    Attributes:
-        cluster: The state.
-        sender: Sends bindings and events.
-        caches: Copies of objects of the API server.
-        heard: Monotonic time of the last sign of progress in seconds.
-        decisions: Number of pods that were decided on.
-        nodes: The nodes, from `start` on.
-        trains: The jobs are those of an episode of a training; to be set before `start`.
-        spare: Number of spare nodes at the end of the platform; to be set before `start`.
-        warnings: Findings of the start, such as pods of others on the nodes; empty texts are none.
-    """
+    """The pods of a run and the API server that they are on."""
 
     cluster: Cluster
-    sender: Sender
-    caches: Sequence[Cache[Any]] = ()
-    heard: float
-    decisions: int = 0
-    nodes: MirroredNodes
-    spare: int = 0
-    trains: bool = False
-    warnings: Sequence[str] = ()
+    sender: Sender  # sends bindings and events
+    caches: Sequence[Cache[Any]] = ()  # copies of objects of the API server
+    heard: float  # monotonic time of the last sign of progress in seconds
+    decisions: int = 0  # number of pods that were decided on
+    nodes: MirroredNodes  # the nodes, from `start` on
+    spare: int = 0  # number of spare nodes at the end of the platform; to be set before `start`
+    trains: bool = False  # the jobs are those of an episode of a training; to be set before `start`
+    warnings: Sequence[str] = ()  # findings of the start, such as pods of others on the nodes; empty texts are none
 
     @property
     @abstractmethod

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from hdsim.backends.kwok.lease import Timing
-from hdsim.errors import ConfigError, nearest
-from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, TEXT, Rule, integers_from, require
+from hdsim.errors import ConfigError
+from hdsim.util.rules import FLAG, NOT_NEGATIVE, NULL, POSITIVE, TEXT, Rule, check_keys, integers_from, require
 
 _CLOCKS = ("wall", "virtual")
 _RULES = {
@@ -34,43 +34,28 @@ _ELECTION_RULES = {"enabled": FLAG, "namespace": TEXT, "lease": POSITIVE, "renew
 class KwokSettings:
     """Settings of the backend.
 
-    Attributes:
-        kubeconfig: See :class:`hdsim.kubernetes.connection.Connection`.
-        context: See there.
-        scheduler_name: Pods with this ``spec.schedulerName`` are scheduled.
-        namespace: Namespace of the pods that hdsim creates.
-        clock: ``wall``, or ``virtual`` for simulated time.
-        time_scale: Simulated seconds in a second.
-        stop_when_idle: Seconds without a pod that could be placed after which a run ends; None: never.
-        bindings_in_flight: Maximum number of requests that are in flight.
-        gang_timeout: Seconds after which the pods of an incomplete gang get an event.
-        timeout: Seconds that the API server may be silent.
-        submit: Create the pods of a trace; otherwise they are created elsewhere.
-        spare_nodes: Number of nodes that may come in mid-run; None: 32 for the pods of an API server, 0 for a trace
-            and for agents that observe all nodes.
-        metrics_host: Address of the metrics.
-        metrics_port: Port of the metrics, None for none.
-        leader_election: Keys `enabled`, `namespace` of the Lease, and `lease`, `renew` and `retry`; see
-            :class:`Timing`.
-
     Raises:
         ConfigError: A value is not allowed.
     """
 
-    kubeconfig: str | None = None
-    context: str | None = None
-    scheduler_name: str = "hdsim"
-    namespace: str = "default"
-    clock: str = "wall"
-    time_scale: float = 1.0
+    kubeconfig: str | None = None  # see :class:`hdsim.kubernetes.connection.Connection`
+    context: str | None = None  # see there
+    scheduler_name: str = "hdsim"  # pods with this ``spec.schedulerName`` are scheduled
+    namespace: str = "default"  # namespace of the pods that hdsim creates
+    clock: str = "wall"  # ``wall``, or ``virtual`` for simulated time
+    time_scale: float = 1.0  # simulated seconds in a second
+    #: Seconds without a pod that could be placed after which a run ends; None: never.
     stop_when_idle: float | None = 30.0
-    bindings_in_flight: int = 32
-    gang_timeout: float = 300.0
-    timeout: float = 60.0
-    submit: bool = True
+    bindings_in_flight: int = 32  # maximum number of requests that are in flight
+    gang_timeout: float = 300.0  # seconds after which the pods of an incomplete gang get an event
+    timeout: float = 60.0  # seconds that the API server may be silent
+    submit: bool = True  # create the pods of a trace; otherwise they are created elsewhere
+    #: Number of nodes that may come in mid-run; None: 32 for the pods of an API server, 0 for a trace and for
+    #: agents that observe all nodes.
     spare_nodes: int | None = None
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"  # address of the metrics
+    metrics_port: int | None = None  # port of the metrics, None for none
+    #: Keys `enabled`, `namespace` of the Lease, and `lease`, `renew` and `retry`; see :class:`Timing`.
     leader_election: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,16 +86,8 @@ class KwokSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> KwokSettings:
-        """Makes settings by their keys.
-
-        Raises:
-            ConfigError: A key is unknown, or a value is not allowed.
-        """
-        allowed = [each.name for each in fields(cls)]
-        unknown = next((key for key in given if key not in allowed), None)
-        if unknown is not None:
-            close = nearest(unknown, allowed)
-            raise ConfigError(f"unknown key{close}; allowed: {', '.join(allowed)}", where=f"backend.{unknown}")
+        """Makes settings by their keys; ConfigError for an unknown key or a value that is not allowed."""
+        check_keys("backend", given, [each.name for each in fields(cls)])
         return cls(**given)
 
     @property

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.sender import Request
 from hdsim.errors import ConfigError
-from hdsim.kubernetes.jobs import JobPods
-from hdsim.kubernetes.objects import DURATION, JOB_ID, JOB_LABEL, PodView
+from hdsim.kubernetes.objects import DURATION, JOB_ID, JOB_LABEL, JobPods, PodView
 
 if TYPE_CHECKING:
     from hdsim.backends.kwok.settings import KwokSettings
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.connection import Connection
 
-_CREATED, _EXISTS = 201, 409
+#: HTTP status of an object that is there already.
+_EXISTS = 409
 
 
 class PodTrace:
@@ -25,7 +25,7 @@ class PodTrace:
         self._cluster, self._settings = cluster, settings
         jobs = cluster.workload
         self._pods = JobPods(jobs, cluster.requests, namespace=settings.namespace, scheduler=scheduler)
-        #: See :meth:`hdsim.kubernetes.jobs.JobPods.manifests`.
+        #: See :meth:`hdsim.kubernetes.objects.JobPods.manifests`.
         self.manifests = self._pods.manifests
         self._job = {str(own): job for job, own in enumerate(jobs.job_id.tolist())}
         self._dates = jobs.submission_time.tolist()
@@ -48,9 +48,7 @@ class PodTrace:
             return
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
         for priority_class in self._pods.priority_classes():
-            status, answer = connection.call(connection.send("POST", path, priority_class))
-            if status not in (_CREATED, _EXISTS):
-                raise connection.refusal("POST", path, status, answer)
+            connection.call(connection.ask("POST", path, priority_class, but=(_EXISTS,)))
         namespace = self._settings.namespace
         found = connection.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={JOB_LABEL}&limit=1")["items"]
         if found:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import orjson
 
 from hdsim.backends.kwok.events import Notices
-from hdsim.backends.kwok.members import Member, PodPhase
+from hdsim.backends.kwok.members import Member, PodPhase, Record
 from hdsim.backends.kwok.nodes import MirroredNodes
-from hdsim.backends.kwok.pods_csv import Record
 from hdsim.backends.kwok.sender import Binding, BindingOutcome, BindingResult, Sender
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import PodTrace
@@ -249,11 +248,7 @@ class Virtual(Session):
         return answer.pod
 
     async def _answer(self, method: str, path: str, *allowed: int, **options: Any) -> _Answer:
-        """Sends a request that may be repeated, until it is answered.
-
-        Raises:
-            BackendError: The API server refuses it, or does not answer for too long.
-        """
+        """Sends a request that may be repeated, until it is answered, refused or the time-out is over."""
         loop = asyncio.get_running_loop()
         end, repeated = loop.time() + self._connection.timeout, False
         while True:
@@ -286,11 +281,7 @@ class Virtual(Session):
         return self._connection.call(together())
 
     def _compare(self) -> None:
-        """Compares all pods on the API server with what has happened to them here.
-
-        Raises:
-            BackendError: Another client has changed one.
-        """
+        """Compares all pods on the API server with their states here, as another client may have changed one."""
         pods = [PodView.of(item) for item in self._connection.get("/api/v1/pods")["items"]]
         ours = {member.pod.uid for member in self.members}
         late = [pod for pod in pods if pod.holds and pod.node in self.nodes.number]

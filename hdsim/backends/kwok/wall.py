@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from hdsim.backends.kwok.events import Notices
 from hdsim.backends.kwok.jobs import PodJobs
 from hdsim.backends.kwok.members import PodPhase
@@ -19,14 +21,13 @@ from hdsim.backends.kwok.sender import Binding, BindingOutcome, Request, Sender,
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import PodTrace
 from hdsim.errors import BackendError, NoMoreJobs
-from hdsim.kubernetes import pod_groups
 from hdsim.kubernetes.cache import Cache, Change
-from hdsim.kubernetes.objects import JOB_LABEL, NodeView, PodView
-from hdsim.kubernetes.permissions import denied
+from hdsim.kubernetes.connection import Call, Permission, denied
+from hdsim.kubernetes.objects import JOB_LABEL, NodeView, PodGroupView, PodView
 from hdsim.simulation.terminal import received_signals
 
 if TYPE_CHECKING:
-    from hdsim.backends.kwok.pods_csv import Record
+    from hdsim.backends.kwok.members import Record
     from hdsim.backends.kwok.settings import KwokSettings
     from hdsim.kubernetes.connection import Connection
     from hdsim.simulation.setup import ReplaySetup
@@ -43,6 +44,10 @@ _PACE = 0.01
 _LATE = 0.05
 #: Seconds without news after which pods that fit nowhere get an event.
 _QUIET = 1.0
+#: PodGroups of the coscheduling plugin, a custom resource: the number of pods of a gang that have to start together.
+_GROUP, _RESOURCE = "scheduling.x-k8s.io", "podgroups"
+_GROUPS = f"/apis/{_GROUP}/v1alpha1"
+_OF_GROUPS = tuple(Permission(Call(verb, _GROUP, _RESOURCE)) for verb in ("list", "watch"))
 
 
 class Wall(Session):
@@ -74,7 +79,7 @@ class Wall(Session):
         self._nodes_cache = Cache(connection, "/api/v1/nodes", NodeView.of, self._hear(self._on_nodes))
         self._pods_cache = Cache(connection, "/api/v1/pods", PodView.of, self._hear(self._on_pods))
         self.caches: tuple[Cache[Any], ...] = (self._nodes_cache, self._pods_cache)
-        self._pod_groups = Cache(connection, pod_groups.PATH, pod_groups.PodGroupView.of, self._hear(self._on_groups))
+        self._pod_groups = Cache(connection, f"{_GROUPS}/{_RESOURCE}", PodGroupView.of, self._hear(self._on_groups))
         self._notices = Notices(self.cluster, self.sender, identity, silent=self._observing)
         self._calls: list[float] = []
         self._called = self._untold = False
@@ -102,8 +107,8 @@ class Wall(Session):
             observe=self._observe,
         )
         self._begin = self._active = time.monotonic()
-        if self._trace is None and pod_groups.are_served(self._connection):
-            if missing := denied(self._connection, pod_groups.PERMISSIONS):
+        if self._trace is None and _has_groups(self._connection):
+            if missing := denied(self._connection, _OF_GROUPS):
                 self.warnings = (*self.warnings, f"PodGroups are not read: {missing[0]}")
             else:
                 self.caches = (*self.caches, self._pod_groups)
@@ -224,7 +229,7 @@ class Wall(Session):
     def _on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         self.jobs.on_pods(changes, at)
 
-    def _on_groups(self, changes: Sequence[Change[pod_groups.PodGroupView]], at: float) -> None:
+    def _on_groups(self, changes: Sequence[Change[PodGroupView]], at: float) -> None:
         self.jobs.on_groups(changes)
 
     def _on_outcome(self, outcome: BindingOutcome, at: float) -> None:
@@ -291,9 +296,7 @@ class Wall(Session):
             while pods := [PodView.of(item) for item in connection.get(path)["items"]]:
                 for pod in pods:
                     method, own, body, *_ = _deletion(pod)
-                    status, answer = connection.call(connection.send(method, own, body))
-                    if status not in (200, 404):
-                        raise connection.refusal(method, own, status, answer)
+                    connection.call(connection.ask(method, own, body, but=(404,)))
         for cache in self.caches:
             connection.call(cache.stop())
         connection.call(self.sender.close())
@@ -306,3 +309,9 @@ def raise_it(error: BackendError, at: float) -> None:
 
 def _deletion(pod: PodView) -> Request:
     return Request("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {"gracePeriodSeconds": 0})
+
+
+def _has_groups(connection: Connection) -> bool:
+    """Returns whether the API server has the custom resource of PodGroups."""
+    status, answer = connection.call(connection.send("GET", _GROUPS))
+    return status == 200 and any(each["name"] == _RESOURCE for each in orjson.loads(answer)["resources"])

@@ -16,8 +16,7 @@ from hdsim.util.files import shown
 
 if TYPE_CHECKING:
     from hdsim.gangs.forecasting.base import Forecaster
-    from hdsim.gangs.forecasting.output import Forecasts
-    from hdsim.gangs.forecasting.rolling import Rolling
+    from hdsim.gangs.forecasting.rolling import Forecasts, Rolling
 
 #: Leads in the table on the terminal, besides the last one.
 _LEADS = (0, 1, 2, 4, 9)
@@ -74,7 +73,7 @@ def _build(config: Mapping[str, Any]) -> _ForecastRun:
 def _forecast(config: Mapping[str, Any], job: _ForecastRun, directory: Path) -> tuple[Forecasts, dict[str, Any]]:
     from tqdm import tqdm
 
-    from hdsim.gangs.forecasting.output import Forecasts
+    from hdsim.gangs.forecasting.rolling import Forecasts
 
     rolling, levels, chosen = job.rolling, config["quantiles"], next(iter(job.models))
     models = {}
@@ -89,7 +88,7 @@ def _forecast(config: Mapping[str, Any], job: _ForecastRun, directory: Path) -> 
 def _write(directory: Path, made: Forecasts) -> dict[str, Any]:
     import numpy as np
 
-    from hdsim.gangs.forecasting.output import write_forecasts
+    from hdsim.gangs.forecasting.rolling import write_forecasts
     from hdsim.report.charts import Axis, Line, Lines
     from hdsim.report.colors import JOB_COLORS
     from hdsim.report.figures import write_chart

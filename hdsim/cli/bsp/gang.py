@@ -51,8 +51,7 @@ def build(config: Mapping[str, Any]) -> GangCommand:
         ConfigError: A file or a setting cannot be used.
     """
     from hdsim.gangs.controllers import make_controller
-    from hdsim.gangs.load import GANG_KEYS, load_gang
-    from hdsim.gangs.workloads import check_rows
+    from hdsim.gangs.workloads import GANG_KEYS, check_rows, load_gang
 
     controller = make_controller(config["controller"])
     planner, workloads = load_gang(**{key: config[key] for key in GANG_KEYS})
@@ -92,8 +91,7 @@ def job(config: Mapping[str, Any], gang: GangCommand) -> Job:
 def write(directory: Path, result: GangRun) -> dict[str, Any]:
     """Writes the results; returns entries of the manifest."""
     from hdsim.gangs.output import write_run
-    from hdsim.gangs.real.output import write_real_run
-    from hdsim.gangs.real.run import RealRun
+    from hdsim.gangs.real.run import RealRun, write_real_run
 
     return write_real_run(directory, result) if isinstance(result, RealRun) else write_run(directory, result)
 

@@ -63,9 +63,8 @@ def _simulate(config: Mapping[str, Any], inputs: Inputs, directory: Path) -> tup
 def _gangs(config: Mapping[str, Any]) -> list[Gang]:
     """The gangs: each with generated series of its own, or with the next rows of the same series."""
     from hdsim.gangs.controllers import make_controller
-    from hdsim.gangs.load import GANG_KEYS, load_gang
     from hdsim.gangs.simulation import Gang
-    from hdsim.gangs.workloads import GENERATED, check_rows
+    from hdsim.gangs.workloads import GANG_KEYS, GENERATED, check_rows, load_gang
 
     settings, gangs = {key: config[key] for key in GANG_KEYS}, []
     count, supersteps, generated = config["gangs"], config["supersteps"], config["actual"] == GENERATED

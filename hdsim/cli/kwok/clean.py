@@ -20,8 +20,8 @@ from hdsim.cli.kwok.options import kubeconfig, namespace, real
 @click.option("--timeout", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds to wait.")
 def clean(kubeconfig: Path | None, namespace: str, real: bool, nodes: bool, everything: bool, timeout: float) -> None:
     """Delete the pods and deployments that hdsim has created in a namespace, and wait until they are gone."""
-    from hdsim.kubernetes.clean import empty
     from hdsim.kubernetes.connection import Connection
+    from hdsim.kubernetes.load import empty
     from hdsim.kubernetes.nodes import delete_nodes, require_fake
 
     with Connection(kubeconfig, where="--kubeconfig") as connection:

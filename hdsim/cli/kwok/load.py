@@ -133,7 +133,7 @@ def _deployments(connection: Connection, generator: LoadGenerator, namespace: st
     """Fills the cluster in each epoch, and empties it between two of them."""
     import numpy as np
 
-    from hdsim.kubernetes.clean import empty
+    from hdsim.kubernetes.load import empty
     from hdsim.workload.generators.deployments import Capacity, deployments
 
     nodes = [node.allocatable for node in _nodes(connection)]
@@ -157,8 +157,8 @@ def _trace(
 ) -> None:
     """Creates the jobs of a trace."""
     from hdsim.cluster.requests import Requests
-    from hdsim.kubernetes.jobs import JobPods
     from hdsim.kubernetes.nodes import platform_of
+    from hdsim.kubernetes.objects import JobPods
     from hdsim.platform.load import load_platform
     from hdsim.util.resources import resolve
     from hdsim.workload.load import load_workload

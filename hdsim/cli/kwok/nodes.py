@@ -10,7 +10,7 @@ import click
 from hdsim.cli.kwok.options import kubeconfig, real
 
 if TYPE_CHECKING:
-    from hdsim.platform.taints import Taint
+    from hdsim.platform.schema import Taint
 
 
 @click.command()
@@ -103,7 +103,7 @@ def _quantity(option: str, text: str) -> float:
 
 
 def _taint(text: str) -> Taint:
-    from hdsim.platform.taints import EFFECTS, Taint
+    from hdsim.platform.schema import EFFECTS, Taint
 
     pair, _, effect = text.rpartition(":")
     key, _, value = pair.partition("=")

@@ -28,7 +28,7 @@ def record(
     agent.recording=FILE), on a platform of the recorded nodes.
     """
     from hdsim.kubernetes.connection import Connection
-    from hdsim.kubernetes.record import Recorder
+    from hdsim.kubernetes.recording import Recorder
     from hdsim.simulation.terminal import signals_received
 
     with Connection(kubeconfig, where="--kubeconfig") as connection, signals_received() as stop:

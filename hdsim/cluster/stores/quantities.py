@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.kernels.chunks import Chunk
     from hdsim.cluster.requests import Requests
     from hdsim.platform.model import Platform
-    from hdsim.platform.taints import Taint
+    from hdsim.platform.schema import Taint
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.gangs.forecasting.series import Series
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.rules import TEXTS, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Forecaster(ABC):
@@ -86,8 +83,7 @@ class Ensemble(Forecaster):
 
     def predict(self, number: int, series: Series, origins: Ints) -> Floats:
         """Means of the members' forecasts."""
-        forecasts: Floats = np.mean([member.predict(number, series, origins) for member in self._fitted], axis=0)
-        return forecasts
+        return np.mean([member.predict(number, series, origins) for member in self._fitted], axis=0)
 
 
 _PACKAGE = __name__.rpartition(".")[0]
@@ -115,16 +111,11 @@ def make_forecaster(spec: Mapping[str, Any]) -> Forecaster:
     Raises:
         ConfigError: The class cannot be found or does not take the settings.
     """
-    made: Forecaster = _KIND.make(spec)
-    return made
+    return _KIND.make(spec)
 
 
 def by_name(name: str, where: str) -> Forecaster:
-    """Makes a forecaster with default settings.
-
-    Raises:
-        ConfigError: There is none of that name, or a package that it needs is not installed.
-    """
+    """Makes a forecaster with default settings; ConfigError without one of that name, or without its package."""
     if name not in FORECASTERS:
         message = f"expected forecasters out of {', '.join(FORECASTERS)}, got '{name}'{nearest(name, FORECASTERS)}"
         raise ConfigError(message, where=where)

@@ -12,21 +12,15 @@ from torch import nn
 from hdsim.gangs.forecasting.base import Forecaster
 from hdsim.gangs.forecasting.pooled import Standardized
 from hdsim.gangs.forecasting.series import Series
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import POSITIVE, integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Lstm(Forecaster):
-    """The LSTM of Kube_Gang_Scheduling, one for each series.
+    """The LSTM of Kube_Gang_Scheduling, one of some units (cells) for each series.
 
-    It forecasts the next changes from the latest one and its state. Each step of training has one value. The state
-    is kept from step to step, and reset in each epoch and before the first row.
-
-    Args:
-        epochs: Passes over the past.
-        units: Number of cells.
+    It forecasts the next changes from the latest one and its state. Each step of training has one value. The state is
+    kept from step to step, and reset in each epoch (a pass over the past) and before the first row.
     """
 
     def __init__(self, epochs: int = 100, units: int = 4) -> None:

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from hdsim.gangs.forecasting.base import Forecaster
 from hdsim.gangs.forecasting.series import Series
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import NOT_NEGATIVE, integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Days before the forecast time whose values are regressors, with their neighbours.
 _DAYS, _BESIDE = (1, 2, 7), (-1, 0, 1)
@@ -23,8 +20,7 @@ _DAYS, _BESIDE = (1, 2, 7), (-1, 0, 1)
 class Standardized(Forecaster):
     """Base of forecasters of changes from the latest value, in standard deviations of a series.
 
-    Args:
-        lags: Number of values before the origin that are regressors.
+    `lags` is the number of values before the origin that are regressors.
     """
 
     def __init__(self, lags: int) -> None:
@@ -56,12 +52,7 @@ class Standardized(Forecaster):
         return sliding_window_view(values, self.columns)[origins] - values[origins - 1][:, None]
 
     def regressors(self, values: Floats, period: int, origins: Ints) -> Floats:
-        """Regressors that are known at each origin.
-
-        Args:
-            values: (L,) standardized values.
-            period: Number of values in a day.
-            origins: (R,).
+        """Returns the regressors known at (R,) origins from (L,) standardized values, `period` of them in a day.
 
         Returns:
             (R, F, K): the latest value; as differences from it, the lags and the values of some days before it; as
@@ -87,14 +78,10 @@ def _known(values: Floats, places: Ints, origins: Ints) -> Floats:
 
 
 class Ridge(Standardized):
-    """Ridge regression for each lead, one for all series of equal period.
+    """Ridge regression on `lags` values before the origin for each lead, one for all series of equal period.
 
     The coefficients minimize sum (y - X b)^2 + penalty |b|^2; the intercept is penalized like the others, since the
     changes have a mean near zero. Missing regressors count as no change.
-
-    Args:
-        lags: Number of values before the origin that are regressors.
-        penalty: Weight of the squared coefficients.
     """
 
     def __init__(self, lags: int = 48, penalty: float = 10.0) -> None:

@@ -9,15 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
-from hdsim.gangs import synthetic
-from hdsim.gangs.workloads import GENERATED
+from hdsim.gangs import workloads
+from hdsim.util.arrays import Floats
 from hdsim.util.inputs import read_csv
 from hdsim.util.text import number_in
-
-Floats = NDArray[np.float64]
 
 #: Values of a file that count, as in Kube_Gang_Scheduling.
 _MOST_VALUES = 5000
@@ -39,20 +36,14 @@ class Series:
 def read_all(source: str, names: Sequence[str], rows: int, columns: int, period: int | None, seed: int) -> list[Series]:
     """Reads or generates series that are long enough to forecast their last rows.
 
-    Args:
-        source: Folder with ``<name>.csv`` or ``<name>.csv.gz`` for each series, with the column ``value`` and, unless
-            `period` is given, ``timestamp`` (ISO 8601); or ``generated``.
-        names: Names of the series.
-        rows: Number of rows of the tables.
-        columns: Number of columns of the tables.
-        period: Number of values in a day; None: from the timestamps.
-        seed: Seed of generated series.
+    The source is ``generated``, from a seed, or a folder with ``<name>.csv`` or ``<name>.csv.gz`` for each series, with
+    the column ``value`` and, unless the number of values in a day (`period`) is given, ``timestamp`` (ISO 8601).
 
     Raises:
         ConfigError: A file is missing, is no such table, or is too short.
     """
-    if source == GENERATED:
-        found = [Series(name, synthetic.series(seed, number), synthetic.DAY) for number, name in enumerate(names)]
+    if source == workloads.GENERATED:
+        found = [Series(name, workloads.series(seed, number), workloads.DAY) for number, name in enumerate(names)]
     else:
         found = [_read(Path(source), name, period) for name in names]
     for one in found:
@@ -72,10 +63,7 @@ def first_row(series: Series, rows: int, columns: int) -> int:
 
 
 def _read(folder: Path, name: str, period: int | None) -> Series:
-    paths = [folder / f"{name}.csv{packed}" for packed in ("", ".gz")]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        raise ConfigError(f"expected {paths[0].name} or {paths[1].name}, found neither", where=str(folder))
+    path = workloads.csv_file(folder, name)
     header, rows = read_csv(path, ConfigError, "series")
     needed = ("value",) if period else ("timestamp", "value")
     if missing := [column for column in needed if column not in header]:

@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from statsforecast.models import AutoARIMA, AutoETS
 
 from hdsim.gangs.forecasting.base import Forecaster
 from hdsim.gangs.forecasting.series import Series
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from hdsim.util.arrays import Floats, Ints
 
 #: Latest values that a fitted model is applied to at each origin; earlier ones have no effect on its forecast.
 _MEMORY = 500
@@ -51,8 +48,7 @@ class _Remainder(Forecaster):
 
     def _daily(self, number: int, times: Ints) -> Floats:
         day = self._days[number]
-        means: Floats = day[times % len(day)]
-        return means
+        return day[times % len(day)]
 
 
 class Autoets(_Remainder):

@@ -5,28 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from hdsim.gangs.forecasting.pooled import Standardized
 from hdsim.gangs.forecasting.series import Series
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.rules import POSITIVE, integers_from, require
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Trees(Standardized):
     """Histogram gradient boosting (scikit-learn) for all series and leads together.
 
     Regressors beside those of :class:`hdsim.gangs.forecasting.pooled.Standardized` are the lead, the time of the day
-    and of the week, and the number of the series.
-
-    Args:
-        lags: Number of values before the origin that are regressors.
-        trees: Number of trees.
-        leaves: Largest number of leaves of a tree.
-        rate: Learning rate.
+    and of the week, and the number of the series. `trees` and `leaves` are the numbers of trees and of leaves of a
+    tree, `rate` is the learning rate.
     """
 
     def __init__(self, lags: int = 12, trees: int = 200, leaves: int = 31, rate: float = 0.05) -> None:

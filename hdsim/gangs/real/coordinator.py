@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hdsim.errors import BackendError
-from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.launcher import Launcher
-from hdsim.gangs.real.session import KazooSession
+from hdsim.gangs.real.session import Closed, DoubleBarrier, KazooSession, Queue
 from hdsim.gangs.real.task import CONTROLLER
 
 log = logging.getLogger(__name__)
@@ -79,11 +78,7 @@ class Coordinator:
         raise BackendError(f"superstep {superstep}: {words}; expected an attempt without a fault among {attempt}")
 
     def _prepare(self, shares: Sequence[int]) -> None:
-        """Replaces dead processes and applies the shares.
-
-        Raises:
-            _Fault: A process has ended since the superstep before, or does not start.
-        """
+        """Replaces dead processes and applies the shares; a process that has ended or does not start is a `_Fault`."""
         if self._session.losses != self._losses:
             self._end(set(self._members.values()))  # They end without a controller, some sooner than others.
             self._losses = self._session.losses

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError
+from hdsim.util.files import synchronize
 
 
 class Journal:
@@ -18,11 +19,6 @@ class Journal:
 
     A resumed journal continues the file, any other begins it anew.
 
-    Attributes:
-        starts: A ``start`` of each controller: its ``time`` (seconds since the epoch) and its ``root`` in ZooKeeper.
-        supersteps: The finished ones in their order.
-        faults: Causes of interrupted attempts of supersteps.
-
     Raises:
         ConfigError: The file is no journal.
     """
@@ -30,14 +26,13 @@ class Journal:
     def __init__(self, path: Path, *, resume: bool) -> None:
         self._file = path.open("a+b" if resume else "w+b")
         entries = self._entries(path)
+        #: A ``start`` of each controller: its ``time`` (seconds since the epoch) and its ``root`` in ZooKeeper.
         self.starts = [entry for entry in entries if "root" in entry]
-        self.faults = [entry for entry in entries if "fault" in entry]
-        self.supersteps = [entry for entry in entries if "tasks" in entry]
+        self.faults = [entry for entry in entries if "fault" in entry]  # causes of interrupted attempts of supersteps
+        self.supersteps = [entry for entry in entries if "tasks" in entry]  # the finished ones in their order
         if [entry["superstep"] for entry in self.supersteps] != list(range(len(self.supersteps))):
             raise ConfigError("expected the supersteps from 0 on, each once and in order", where=str(path))
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        synchronize([path])
 
     def start(self, **entry: Any) -> None:
         """Appends the start of a controller."""

@@ -14,38 +14,23 @@ from hdsim.util.plugins import PluginType
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Time-outs of a real run in seconds.
+    """Time-outs of a real run in seconds."""
 
-    Attributes:
-        session: Time without contact after which ZooKeeper takes a process for dead.
-        connection: Time for which ZooKeeper may be unreachable.
-        superstep: Time without an event after which an attempt of a superstep counts as failed.
-    """
-
-    session: float = 4.0
-    connection: float = 60.0
-    superstep: float = 900.0
+    session: float = 4.0  # time without contact after which ZooKeeper takes a process for dead
+    connection: float = 60.0  # time for which ZooKeeper may be unreachable
+    superstep: float = 900.0  # time without an event after which an attempt of a superstep counts as failed
 
 
 @dataclass(frozen=True)
 class Site:
-    """Settings that the processes of a gang share.
+    """Settings that the processes of a gang share."""
 
-    Attributes:
-        zookeeper: ``host:port``.
-        root: Path of the gang in ZooKeeper.
-        folder: Folder for files of processes.
-        stressors: Commands of the tasks.
-        timeouts: Time-outs.
-        wake: To be called when a process has ended.
-    """
-
-    zookeeper: str
-    root: str
-    folder: Path
-    stressors: Stressors
-    timeouts: Timeouts
-    wake: Callable[[], None]
+    zookeeper: str  # ``host:port``
+    root: str  # path of the gang in ZooKeeper
+    folder: Path  # folder for files of processes
+    stressors: Stressors  # commands of the tasks
+    timeouts: Timeouts  # time-outs
+    wake: Callable[[], None]  # to be called when a process has ended
 
     def arguments(self, task: str, member: str, folder: str) -> list[str]:
         """Returns the arguments of ``python`` for the process of a task."""
@@ -66,15 +51,11 @@ class Site:
 
 
 class Launcher(ABC):
-    """Base class of launchers. The settings of the group ``runner`` are keyword arguments of the constructor.
-
-    Attributes:
-        site: Settings that the processes share; set before the first one starts.
-    """
+    """Base class of launchers. The settings of the group ``runner`` are keyword arguments of the constructor."""
 
     #: Whether shares change while a process runs; otherwise it is ended and another one started.
     in_place: bool = True
-    site: Site
+    site: Site  # settings that the processes share; set before the first one starts
 
     def __enter__(self) -> Self:
         return self
@@ -126,5 +107,4 @@ def make_launcher(spec: Mapping[str, Any]) -> Launcher:
     Raises:
         ConfigError: The launcher cannot be found or does not take the settings.
     """
-    made: Launcher = _KIND.make(spec)
-    return made
+    return _KIND.make(spec)

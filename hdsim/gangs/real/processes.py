@@ -22,8 +22,7 @@ _STARTING = 1000
 class Processes(Launcher):
     """Each task is a process of this machine; its CPU shares are the limit of that process and its descendants.
 
-    Args:
-        limits: ``cgroup``, ``affinity`` or ``auto``; see :func:`hdsim.gangs.limits.cpu_limits`.
+    Limits are those of :func:`hdsim.gangs.limits.cpu_limits`.
     """
 
     def __init__(self, limits: str = "auto") -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError
+from hdsim.gangs.output import write_run
 from hdsim.gangs.real.coordinator import Coordinator
 from hdsim.gangs.real.journal import Journal
 from hdsim.gangs.real.launcher import Launcher, Site, Timeouts
@@ -25,23 +25,22 @@ from hdsim.gangs.real.server import Server
 from hdsim.gangs.real.session import KazooSession
 from hdsim.gangs.simulation import Gang, GangRun, RunningGang
 from hdsim.gangs.stressors import Stressors
+from hdsim.util.arrays import Floats
+from hdsim.util.files import write_csv
 
-Floats = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
 JOURNAL = "journal.jsonl"
+_TIMES = ("entered", "began", "ended")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RealRun(GangRun):
-    """Supersteps that were executed; the durations are measured.
+    """Supersteps that were executed; the durations are measured."""
 
-    Attributes:
-        predicted: (N, J) durations by the profile, for the executed sizes and shares, in seconds.
-        starts, entries, faults: Entries of the journal: starts of controllers, supersteps, attempts not completed.
-    """
-
-    predicted: Floats
+    predicted: Floats  # (N, J) durations by the profile, for the executed sizes and shares, in seconds
+    #: starts, entries, faults: Entries of the journal: starts of controllers, supersteps, attempts not
+    #: completed.
     starts: Sequence[Mapping[str, Any]]
     entries: Sequence[Mapping[str, Any]]
     faults: Sequence[Mapping[str, Any]]
@@ -75,24 +74,11 @@ def run(
     resume: bool,
     progress: Callable[[int], object],
 ) -> tuple[RealRun, dict[str, Any]]:
-    """Runs a gang.
+    """Runs a gang in a directory; returns the run, and entries of the manifest.
 
     A resumed run repeats the decisions of the finished supersteps without executing them, which brings the controller
-    into the state that it had.
-
-    Args:
-        gang: The gang.
-        launcher: Starts the processes of the tasks.
-        stressors: Commands of the tasks.
-        directory: The run directory.
-        zookeeper: ``host:port``; None: a server is started for the run.
-        timeouts: Time-outs.
-        attempts: Number of attempts of a superstep before the run fails.
-        resume: Goes on with the journal in the directory.
-        progress: Called with the number of supersteps that have been finished since the last call.
-
-    Returns:
-        The run, and entries of the manifest.
+    into the state that it had. Without ``host:port`` of ZooKeeper a server is started for the run. A superstep has some
+    attempts before the run fails; `progress` is called with the number of supersteps finished since the last call.
 
     Raises:
         ConfigError: The journal is that of other decisions.
@@ -161,3 +147,31 @@ def _result(gang: Gang, journal: Journal) -> RealRun:
         entries=entries,
         faults=journal.faults,
     )
+
+
+def write_real_run(path: Path, run: RealRun) -> dict[str, Any]:
+    """Writes the files of a simulated run, ``barriers.csv`` and ``faults.csv``; returns entries of the manifest."""
+    begin = run.begin
+    reports = [list(entry["tasks"].values()) for entry in run.entries]
+    columns = {
+        "attempts": [str(entry["attempt"]) for entry in run.entries],
+        "predicted": [f"{value:.6f}" for value in run.predicted.max(axis=1)],
+        **{f"predicted_{task}": [f"{value:.6f}" for value in run.predicted[:, j]] for j, task in enumerate(run.tasks)},
+    }
+    write_run(path, run, np.array([min(report["began"] for report in each) for each in reports]) - begin, columns)
+    write_csv(
+        path / "barriers.csv",
+        ["superstep", "attempt", "task", "process", *_TIMES],
+        (
+            [entry["superstep"], entry["attempt"], task, report["member"]]
+            + [f"{report[key] - begin:.6f}" for key in _TIMES]
+            for entry in run.entries
+            for task, report in entry["tasks"].items()
+        ),
+    )
+    write_csv(
+        path / "faults.csv",
+        ["time", "superstep", "attempt", "fault"],
+        ([f"{each['time'] - begin:.6f}", each["superstep"], each["attempt"], each["fault"]] for each in run.faults),
+    )
+    return {"starts": len(run.starts)}

@@ -44,9 +44,6 @@ class Server:
 
     The folder of its data is emptied.
 
-    Attributes:
-        address: ``host:port``.
-
     Raises:
         ConfigError: ZooKeeper is not installed.
     """
@@ -64,7 +61,7 @@ class Server:
         with socket.socket() as free:
             free.bind((_HOST, 0))
             port = free.getsockname()[1]
-        self.address = f"{_HOST}:{port}"
+        self.address = f"{_HOST}:{port}"  # ``host:port``
         self._folder, self._log_file = folder, log_file
         self._closing, self._changed = False, threading.Event()
         settings = folder / "zoo.cfg"

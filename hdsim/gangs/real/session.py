@@ -1,10 +1,10 @@
-"""A session with ZooKeeper, in which every wait ends: by an event, a lost session or a time-out."""
+"""A session with ZooKeeper, in which every wait ends by an event, a lost session or a time-out; barriers and queues."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self, TypeVar
 
 from hdsim.errors import BackendError, ConfigError, install_hint
@@ -17,18 +17,11 @@ _PAUSE = 0.5
 
 
 class KazooSession:
-    """A session of kazoo.
+    """A session of kazoo with ``host:port``, several with commas in between.
 
     Operations wait for a lost connection to return. They may then be repeated although they were carried out, so
-    creation and deletion of a node take its existence and its absence for their success.
-
-    Attributes:
-        losses: Number of sessions that have ended, with their ephemeral nodes.
-
-    Args:
-        address: ``host:port``, several with commas in between.
-        timeout: Seconds without contact after which ZooKeeper ends a session.
-        patience: Seconds for which ZooKeeper may be unreachable.
+    creation and deletion of a node take its existence and its absence for their success. ZooKeeper ends a session after
+    `timeout` seconds without contact, and may be unreachable for `patience` seconds.
 
     Raises:
         ConfigError: kazoo is missing.
@@ -44,7 +37,7 @@ class KazooSession:
             raise ConfigError(f"expected the client library of ZooKeeper: {error}{install_hint('kazoo')}") from None
         # The session logs changes of the connection itself.
         logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-        self.losses = 0
+        self.losses = 0  # number of sessions that have ended, with their ephemeral nodes
         self._address, self._patience = address, patience
         self._event = threading.Event()
         self._client = KazooClient(
@@ -86,12 +79,10 @@ class KazooSession:
         self._event.set()
 
     def wait(self, look: Callable[[], T | None], seconds: float) -> T:
-        """Waits for a value.
+        """Waits for the value that `look` returns, None without one; events are at most some seconds apart.
 
-        Args:
-            look: Returns the value, or None. It is called again after each event that it has set a watch for, each
-                change of the connection and each `wake`.
-            seconds: Longest time without such an event.
+        `look` is called again after each event that it has set a watch for, each change of the connection and each
+        `wake`.
 
         Raises:
             TimeoutError: There has been no event for that time.
@@ -105,11 +96,7 @@ class KazooSession:
                 raise TimeoutError
 
     def create(self, path: str, data: bytes = b"", **kind: bool) -> None:
-        """Creates a node, and the nodes above it with ``makepath``.
-
-        Raises:
-            LookupError: There is no node above it.
-        """
+        """Creates a node, and those above it with ``makepath``; LookupError without a node above it."""
         from kazoo.exceptions import NodeExistsError
 
         try:
@@ -118,11 +105,7 @@ class KazooSession:
             return
 
     def children(self, path: str) -> set[str]:
-        """Returns the names of the nodes below a node, and watches for changes.
-
-        Raises:
-            LookupError: There is no such node.
-        """
+        """Returns the names of the nodes below a node, and watches for changes; LookupError without such a node."""
         return set(self._call(self._client.get_children, path, watch=self.wake))
 
     def exists(self, path: str) -> bool:
@@ -130,13 +113,8 @@ class KazooSession:
         return self._call(self._client.exists, path, watch=self.wake) is not None
 
     def data(self, path: str) -> bytes:
-        """Returns the data of a node.
-
-        Raises:
-            LookupError: There is no such node.
-        """
-        data: bytes = self._call(self._client.get, path)[0]
-        return data
+        """Returns the data of a node; LookupError without such a node."""
+        return self._call(self._client.get, path)[0]
 
     def delete(self, path: str) -> None:
         """Deletes a node and all nodes below it."""
@@ -171,3 +149,110 @@ class KazooSession:
         told = {"LOST": "the session has ended", "SUSPENDED": "the connection is lost", "CONNECTED": "connected again"}
         log.warning("ZooKeeper at %s: %s", self._address, told[state])
         self.wake()
+
+
+class Closed(Exception):
+    """The barrier has been removed: its attempt of the superstep is over."""
+
+
+class DoubleBarrier:
+    """Double barrier of one attempt of a superstep.
+
+    All members enter before any of them computes, and all leave before any of them continues. This is the recipe of
+    ZooKeeper's documentation with two differences. Each attempt has a path of its own, which its coordinator makes and
+    removes, so that a member of an earlier attempt cannot enter. And a member that leaves creates a persistent node,
+    since the ephemeral node that the recipe deletes vanishes as well when the member dies.
+
+    `check` is called at each look of a wait; it raises what ends the wait.
+    """
+
+    def __init__(self, session: KazooSession, path: str, members: Collection[str], check: Callable[[], object]) -> None:
+        self._session, self._path, self._members, self._check = session, path, frozenset(members), check
+
+    def open(self) -> None:
+        """Makes the barrier."""
+        for part in ("entered", "left"):
+            self._session.create(f"{self._path}/{part}", makepath=True)
+
+    def close(self) -> None:
+        """Removes the barrier; waits of its members end."""
+        self._session.delete(self._path)
+
+    def enter(self, member: str, seconds: float) -> None:
+        """Enters, and waits until all members have.
+
+        Raises:
+            Closed: The barrier is not open.
+            TimeoutError: Some members are missing; it names them.
+        """
+        self._create(f"entered/{member}", ephemeral=True)
+        self._all("entered", self._members, seconds)
+
+    def leave(self, member: str, report: bytes = b"") -> None:
+        """Leaves an open barrier, else raises Closed; `gather` waits for the others."""
+        self._create(f"left/{member}", report)
+
+    def gather(self, members: Collection[str], seconds: float) -> dict[str, bytes]:
+        """Waits until members have left, and returns their reports.
+
+        Raises:
+            Closed: The barrier is not open.
+            TimeoutError: Some members are missing; it names them.
+        """
+        self._all("left", frozenset(members), seconds)
+        return {member: self._session.data(f"{self._path}/left/{member}") for member in members}
+
+    def is_open(self) -> bool:
+        """Returns whether the barrier is there, and watches for its removal."""
+        return self._session.exists(f"{self._path}/left")
+
+    def _create(self, name: str, data: bytes = b"", **kind: bool) -> None:
+        try:
+            self._session.create(f"{self._path}/{name}", data, **kind)
+        except LookupError:
+            raise Closed from None
+
+    def _all(self, part: str, members: frozenset[str], seconds: float) -> None:
+        """Waits until members have a node below a part of the barrier."""
+        missing = members
+
+        def look() -> bool | None:
+            nonlocal missing
+            self._check()
+            missing = members - self._session.children(f"{self._path}/{part}")
+            return None if missing else True
+
+        try:
+            self._session.wait(look, seconds)
+        except LookupError:
+            raise Closed from None
+        except TimeoutError:
+            raise TimeoutError(*sorted(missing)) from None
+
+
+class Queue:
+    """A queue of messages for one consumer: persistent sequential nodes in their order."""
+
+    def __init__(self, session: KazooSession, path: str) -> None:
+        self._session, self._path = session, path
+
+    def put(self, message: bytes) -> None:
+        """Appends a message; after a lost connection it may be there twice."""
+        self._session.create(f"{self._path}/entry-", message, sequence=True)
+
+    def get(self, check: Callable[[], object], seconds: float) -> bytes:
+        """Removes and returns the first message, waiting for one as long as `check` raises nothing.
+
+        Raises:
+            LookupError: There is no such queue.
+            TimeoutError: There is no message for so long.
+        """
+
+        def look() -> str | None:
+            check()
+            return min(self._session.children(self._path), default=None)
+
+        first = f"{self._path}/{self._session.wait(look, seconds)}"
+        message = self._session.data(first)
+        self._session.delete(first)
+        return message

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hdsim.errors import BackendError, HdsimError
-from hdsim.gangs.real.barrier import Closed, DoubleBarrier, Queue
-from hdsim.gangs.real.session import KazooSession
+from hdsim.gangs.real.session import Closed, DoubleBarrier, KazooSession, Queue
 from hdsim.gangs.stressors import Stressors
 from hdsim.util.process import Process
 
@@ -31,10 +30,7 @@ class _Over(Exception):
 
 
 class Task:
-    """A task of a gang.
-
-    It ends after `timeout` seconds without an event.
-    """
+    """A task of a gang, which ends after `timeout` seconds without an event."""
 
     def __init__(
         self, session: KazooSession, root: str, task: str, member: str, stressors: Stressors, timeout: float

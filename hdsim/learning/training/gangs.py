@@ -14,10 +14,9 @@ from hdsim.envs.gang import GangEnv
 from hdsim.envs.vector import local_vector
 from hdsim.errors import ConfigError, nearest
 from hdsim.gangs.controllers import Controller, DynamicMpc, DynamicWindow, Static, StaticWindow
-from hdsim.gangs.load import GANG_KEYS, load_gang
 from hdsim.gangs.lookahead import GangSeries, Lookahead
 from hdsim.gangs.simulation import Gang, GangRun
-from hdsim.gangs.workloads import GENERATED, check_rows
+from hdsim.gangs.workloads import GANG_KEYS, GENERATED, check_rows, load_gang
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.controller import Learned
 from hdsim.learning.training.evaluation import Evaluation

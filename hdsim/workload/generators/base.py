@@ -50,9 +50,9 @@ GENERATORS = NamedType(
     "hdsim.workload.generators.Generator",
     "workload.generate.model",
     {
-        "lublin": "hdsim.workload.generators.models.Lublin",
-        "family": "hdsim.workload.generators.models.Family",
-        "deployments": "hdsim.workload.generators.deployed_pods.Deployments",
+        "lublin": "hdsim.workload.generators.families.Lublin",
+        "family": "hdsim.workload.generators.families.Family",
+        "deployments": "hdsim.workload.generators.deployments.Deployments",
     },
 )
 

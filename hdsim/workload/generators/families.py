@@ -1,4 +1,4 @@
-"""Families of traces: the Lublin-Feitelson model with parameters that are drawn for each trace.
+"""The Lublin-Feitelson model and families of its traces, with parameters that are drawn for each trace, as generators.
 
 Results on one family need not hold on another one; agents are trained on some families and tested on others.
 """
@@ -6,17 +6,31 @@ Results on one family need not hold on another one; agents are trained on some f
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
-from hdsim.util.rules import FLAG, POSITIVE, Rule, integers_from, is_finite, numbers_between
+from hdsim.util.rules import (
+    FLAG,
+    NOT_NEGATIVE,
+    NULL,
+    POSITIVE,
+    Rule,
+    check_keys,
+    integers_from,
+    is_finite,
+    numbers_between,
+    require,
+)
+from hdsim.workload.generators.base import Generator
 from hdsim.workload.generators.lublin import generate
 
 if TYPE_CHECKING:
+    from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
 #: Parameters of a family: arguments of :func:`hdsim.workload.generators.lublin.generate`, as numbers, as ``[low,
@@ -110,11 +124,7 @@ def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str 
 
 
 def _parameters(family: str | Parameters, changes: Parameters) -> dict[str, Any]:
-    """Returns all parameters of a family in the order of `DEFAULTS`.
-
-    Raises:
-        ConfigError: The family or one of its parameters is not allowed.
-    """
+    """Returns all parameters of a family in the order of `DEFAULTS`, after a check of each."""
     where = "workload.family"
     if isinstance(family, str):
         if family not in FAMILIES:
@@ -147,3 +157,63 @@ def _between(key: str, value: Any, level: float) -> Any:
     if key in _FACTORS:
         return math.exp(math.log(low) + (math.log(high) - math.log(low)) * level)
     return low + (high - low) * level
+
+
+#: Arguments of the model that are no settings.
+_FIXED = ("seed", "classes")
+_INTEGERS = {"jobs": integers_from(1), "processors": integers_from(1) | NULL, "cores": integers_from(1)}
+_LUBLIN_RULES = _INTEGERS | {
+    "typed": FLAG,
+    "max_estimate": POSITIVE | NULL,
+    "arrival_factor": NOT_NEGATIVE,
+    **dict.fromkeys(("load", "serial"), NOT_NEGATIVE | NULL),
+    **dict.fromkeys(_FACTORS, POSITIVE),
+    "memory": Rule(
+        "a list of MB per core such as [500, 1000]",
+        lambda value: isinstance(value, list | tuple) and bool(value) and all(map(NOT_NEGATIVE.accepts, value)),
+    )
+    | NULL,
+}
+
+
+class Lublin(Generator):
+    """The Lublin-Feitelson model with the settings of :func:`hdsim.workload.generators.lublin.generate`.
+
+    `processors`, or `cores`, are by default the platform's.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = _checked(settings, inspect.signature(generate).parameters, _LUBLIN_RULES)
+
+    def generate(self, platform: Platform | None, seed: int) -> Workload:
+        """See :meth:`Generator.generate`."""
+        return generate(**{"cores": 256, **_on(platform, self._settings)}, seed=seed)
+
+
+class Family(Generator):
+    """A family of traces, with `family` and the settings of :func:`draw_workload`.
+
+    `processors`, or `cores`, are by default the platform's.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = _checked(settings, ("family", "split", "jobs", *DEFAULTS), _INTEGERS)
+
+    def generate(self, platform: Platform | None, seed: int) -> Workload:
+        """See :meth:`Generator.generate`."""
+        settings = _on(platform, self._settings)
+        return draw_workload(settings.pop("family", "home"), seed, **settings)
+
+
+def _checked(given: Mapping[str, Any], known: Iterable[str], rules: Mapping[str, Rule]) -> dict[str, Any]:
+    settings = {"jobs": 10_000, **given}
+    check_keys("workload.generate", settings, ["model", "processors", *(key for key in known if key not in _FIXED)])
+    require("workload.generate", rules, settings)
+    return settings | {key: int(settings[key]) for key in _INTEGERS if settings.get(key) is not None}
+
+
+def _on(platform: Platform | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the size of the machine."""
+    settings = dict(settings)
+    cores = settings.pop("processors", None) or (platform.n_cpu_cores if platform else None)
+    return settings if cores is None else {"cores": cores, **settings}

@@ -12,13 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
+from hdsim.util.arrays import Floats, Ints
 from hdsim.workload.model import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Maximum of the natural logarithm of run times and inter-arrival times in seconds; larger draws are repeated.
 LONGEST_RUNTIME = 12.0
@@ -33,33 +30,22 @@ FITTED_CORES = 128
 
 @dataclass(frozen=True)
 class JobClass:
-    """Parameters of one class of jobs. A gamma distribution (a, b) has shape a and scale b.
+    """Parameters of one class of jobs. A gamma distribution (a, b) has shape a and scale b."""
 
-    Attributes:
-        queue: SWF queue number, -1 for none.
-        serial: Probability of one core.
-        power2: Probability, among all jobs, of more than one core and a power of two.
-        low, medium, high, below_medium: log2 of cores is uniform in [low, medium] with probability `below_medium`, else
-            uniform in [medium, high].
-        runtime: ((a1, b1), (a2, b2)) of log run time.
-        mixture: (pa, pb): the first of these is drawn with probability pa x cores + pb.
-        gap: (a, b) of log inter-arrival time at the mean hour.
-        gap_factor: Multiplies the a of `gap`.
-        cycle: (a, b) of the hour of the day, in buckets from `CYCLE_START`.
-    """
-
-    queue: int
-    serial: float
-    power2: float
+    queue: int  # SWF queue number, -1 for none
+    serial: float  # probability of one core
+    power2: float  # probability, among all jobs, of more than one core and a power of two
+    #: low, medium, high, below_medium: log2 of cores is uniform in [low, medium] with probability
+    #: `below_medium`, else uniform in [medium, high].
     low: float
     medium: float
     high: float
     below_medium: float
-    runtime: tuple[tuple[float, float], tuple[float, float]]
-    mixture: tuple[float, float]
-    gap: tuple[float, float]
-    gap_factor: float
-    cycle: tuple[float, float]
+    runtime: tuple[tuple[float, float], tuple[float, float]]  # ((a1, b1), (a2, b2)) of log run time
+    mixture: tuple[float, float]  # (pa, pb): the first of these is drawn with probability pa x cores + pb
+    gap: tuple[float, float]  # (a, b) of log inter-arrival time at the mean hour
+    gap_factor: float  # multiplies the a of `gap`
+    cycle: tuple[float, float]  # (a, b) of the hour of the day, in buckets from `CYCLE_START`
 
     def fitted(self, cores: int) -> JobClass:
         """Returns the class for another machine size: `high` and `medium` shift by the logarithm of the ratio."""
@@ -290,14 +276,10 @@ def gap_points(job_class: JobClass, jobs: int, rng: np.random.Generator) -> Floa
 
 
 def arrival_times(points: Floats, weights: Floats) -> Floats:
-    """Returns arrival times in seconds from midnight.
+    """Returns arrival times in seconds from midnight from (J,) :func:`gap_points` and (48,) :func:`daily_weights`.
 
     A bucket of weight w has w points, so the arrival time of a job is the inverse of the cumulative weight at the
     cumulative gap.
-
-    Args:
-        points: (J,) gaps, see :func:`gap_points`.
-        weights: (48,) see :func:`daily_weights`.
     """
     edges = np.concatenate([[0.0], np.cumsum(weights)])
     day, rest = np.divmod(np.cumsum(points), edges[-1])

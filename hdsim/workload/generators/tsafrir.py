@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
+from hdsim.util.arrays import Floats, Ints
 from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.model import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _MINUTE = 60
 _HOUR = 3600
@@ -82,15 +79,9 @@ def with_estimates(
 
 
 def histogram(jobs: int, max_estimate: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Draws the histogram of estimates.
+    """Draws (B,) estimates in seconds, ascending, and (B,) numbers of jobs, which sum to `jobs`, at least 200.
 
-    Args:
-        jobs: Number of jobs, at least 200.
-        max_estimate: Longest estimate in seconds, at least 3600; rounded up to an integer.
-        rng: Source of the draws.
-
-    Returns:
-        (B,) estimates in seconds, ascending, and (B,) numbers of jobs, which sum to `jobs`.
+    The longest estimate is at least 3600 s; it is rounded up to an integer.
 
     Raises:
         WorkloadError: There are too few jobs, or the longest estimate is too short.
@@ -185,10 +176,7 @@ def tail_sizes(bins: int) -> Floats:
 
 
 def _equalised(counts: Ints, jobs: int, times: Ints) -> Ints:
-    """Adds or removes jobs, from the largest bin on, until the sum is `jobs`.
-
-    First in proportion, then one a bin, then down to one, then down to none.
-    """
+    """Adds or removes jobs, largest bin first, up to a sum: in proportion, one a bin, down to one, down to none."""
     counts = counts.copy()
     difference = jobs - int(counts.sum())
     sign = 1 if difference > 0 else -1
@@ -214,13 +202,9 @@ def _equalised(counts: Ints, jobs: int, times: Ints) -> Ints:
 
 
 def assigned(runtime: Floats, times: Ints, counts: Ints, rng: np.random.Generator) -> Floats:
-    """Assigns estimates to jobs, longest jobs first: a random remaining estimate that is long enough.
+    """Assigns estimates to (J,) run times, longest jobs first: a random remaining estimate that is long enough.
 
-    Args:
-        runtime: (J,) run times in seconds.
-        times: (B,) estimates in seconds.
-        counts: (B,) number of jobs of each estimate, with sum J.
-        rng: Source of the draws.
+    There are (B,) estimates `times` in seconds and (B,) numbers of jobs of each, with sum J.
 
     Raises:
         WorkloadError: There are more long jobs than long estimates.
