@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.allocations import Allocations
-from hdsim.cluster.job_state import FailedStart, FinalState
+from hdsim.cluster.job_state import FailedStart, FinalState, ReadOnlyList
 from hdsim.cluster.requests import Requests, millicores
 from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.choose import make_store
@@ -161,9 +161,9 @@ class ClusterState:
         self.outages: list[tuple[int, float, float]] = []
         self.failed_starts: list[FailedStart] = []
         self.failed_permanently: list[int] = []
-        self.starting_time: list[float] = [math.nan] * jobs
-        self.finish_time: list[float] = [math.nan] * jobs
-        self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
+        self.starting_time = ReadOnlyList([math.nan] * jobs)
+        self.finish_time = ReadOnlyList([math.nan] * jobs)
+        self.state: ReadOnlyList[int] = ReadOnlyList([FinalState.NOT_SUBMITTED] * jobs)
         self.allocations = Allocations()
         self.placements = self.allocations.placements
         self.has_core_ids = has_core_ids = has_core_ids and platform.kind == CORES
@@ -246,9 +246,9 @@ class ClusterState:
         self._jobs.add(jobs)
         self._note_sizes(jobs)
         self.requested_time += jobs.requested_time.tolist()
-        self.starting_time += [math.nan] * len(jobs)
-        self.finish_time += [math.nan] * len(jobs)
-        self.state += [FinalState.NOT_SUBMITTED] * len(jobs)
+        self.starting_time.grow([math.nan] * len(jobs))
+        self.finish_time.grow([math.nan] * len(jobs))
+        self.state.grow([FinalState.NOT_SUBMITTED] * len(jobs))
 
     def infeasible(self, first: int = 0) -> list[int]:
         """Returns the jobs from row `first` on that do not fit on the empty platform."""
@@ -261,14 +261,14 @@ class ClusterState:
         """Puts an arriving job into the queue."""
         self.arrived += 1
         self.queue[job] = None
-        self.state[job] = _QUEUED
+        self.state.write(job, _QUEUED)
         self.submitted.append(job)
 
     def hold(self, job: int) -> None:
         """Takes note of an arriving job that may not start yet, such as one that depends on others."""
         self.arrived += 1
         self.held[job] = None
-        self.state[job] = FinalState.HELD
+        self.state.write(job, FinalState.HELD)
 
     def release(self, job: int) -> None:
         """Puts a held job into its place in the queue.
@@ -293,7 +293,7 @@ class ClusterState:
             BackendError: The job is not queued.
         """
         self._leave_queue(job, "withdrawn")
-        self.state[job] = FinalState.REJECTED
+        self.state.write(job, FinalState.REJECTED)
 
     def adopt(self, job: int, placement: Any, time: float) -> None:
         """Takes note of a job that runs without a decision of the scheduler, such as one started before a restart.
@@ -314,8 +314,8 @@ class ClusterState:
             self._leave_queue(job, "adopted")
         self.cores.allocate(job, placement, may_overcommit=True)
         self.running[job] = self.placements[job] = placement
-        self.starting_time[job] = time
-        self.state[job] = _RUNNING
+        self.starting_time.write(job, time)
+        self.state.write(job, _RUNNING)
 
     def confirm_start(self, job: int, time: float) -> None:
         """Takes note that a job whose start was asked for runs since a time of the backend's clock.
@@ -331,8 +331,8 @@ class ClusterState:
             )
         del self.starting[job]
         self.placements[job] = self.running[job]
-        self.starting_time[job] = time
-        self.state[job] = _RUNNING
+        self.starting_time.write(job, time)
+        self.state.write(job, _RUNNING)
 
     def record_speed(
         self, cores: Sequence[int] | NDArray[Any], share: NDArray[np.float64] | float, jobs: Iterable[int]
@@ -377,8 +377,8 @@ class ClusterState:
         if job in self.starting:
             raise BackendError(self._misplacement(job, "ended", "running"))
         self.cores.release(job, self.running.pop(job))
-        self.finish_time[job] = self.now if time is None else time
-        self.state[job] = state
+        self.finish_time.write(job, self.now if time is None else time)
+        self.state.write(job, state)
         self.ended.append(job)
 
     def interrupt(self, job: int, lost: float) -> None:
@@ -390,7 +390,7 @@ class ClusterState:
         """
         self.allocations.interrupt(job, self.starting_time[job], self.now, lost)
         self.cores.release(job, self.running.pop(job))
-        self.starting_time[job] = math.nan
+        self.starting_time.write(job, math.nan)
         self.ended.append(job)
         self._queue_in_order(job)
 
@@ -430,7 +430,7 @@ class ClusterState:
             in_order = sorted(self.queue)
             self.queue.clear()
             self.queue.update(dict.fromkeys(in_order))
-        self.state[job] = _QUEUED
+        self.state.write(job, _QUEUED)
         self.submitted.append(job)
 
     def _leave_queue(self, job: int, done: str) -> None:
@@ -449,7 +449,7 @@ class ClusterState:
             raise BackendError(self._misplacement(job, f"{done} as started", "starting"))
 
     def _turn_away(self, job: int) -> None:
-        self.state[job] = FinalState.REJECTED
+        self.state.write(job, FinalState.REJECTED)
         self.rejected.append(job)
 
     def _name(self, job: int) -> str:

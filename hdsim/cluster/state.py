@@ -104,11 +104,11 @@ class Cluster(ClusterState):
         self.started.append(job)
         if self.confirms_starts:
             self.starting[job] = self.now
-            self.state[job] = _STARTING
+            self.state.write(job, _STARTING)
         else:
             self.placements[job] = placement
-            self.starting_time[job] = self.now
-            self.state[job] = _RUNNING
+            self.starting_time.write(job, self.now)
+            self.state.write(job, _RUNNING)
             if self.core_speed is not None:
                 self._record_speed_of(job)
 
@@ -225,8 +225,8 @@ class Cluster(ClusterState):
         self.confirms_starts = False
         for job, asked in self.starting.items():
             self.placements[job] = self.running[job]
-            self.starting_time[job] = asked
-            self.state[job] = _RUNNING
+            self.starting_time.write(job, asked)
+            self.state.write(job, _RUNNING)
         self.starting.clear()
 
     def use_policies(self, core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> None:
