@@ -4,13 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.errors import DecisionError
+
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
+
+
+T = TypeVar("T", float, int)
+
+
+class ReadOnlyError(DecisionError):
+    """Something else than the backend has changed a `ReadOnlyList`."""
+
+
+class ReadOnlyList(list[T]):
+    """A value of each job that only the backend changes, by `write` and `grow`; an agent that does is refused."""
+
+    __slots__ = ()
+
+    write = list.__setitem__
+    grow = list.extend
+
+    def _refused(self, *_: Any) -> NoReturn:
+        raise ReadOnlyError(
+            "cluster.starting_time, finish_time or state: agents read the state and change it by cluster.start and the "
+            "other methods"
+        )
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refused
+    append = clear = extend = insert = pop = remove = reverse = sort = _refused  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ReadOnlyList[T]:
+        """Returns a copy; the values are numbers."""
+        return ReadOnlyList(self)
 
 
 class FinalState(IntEnum):

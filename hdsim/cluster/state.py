@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from procset import ProcSet
 
 from hdsim.cluster.allocations import Allocations
-from hdsim.cluster.job_state import UNFINISHED, FailedStart, FinalState, JobView, completed
+from hdsim.cluster.job_state import UNFINISHED, FailedStart, FinalState, JobView, ReadOnlyList, completed
 from hdsim.cluster.requests import Requests, millicores
 from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.failing import FailingCores
@@ -197,9 +197,9 @@ class Cluster:
         self.outages: list[tuple[int, float, float]] = []
         self.failed_starts: list[FailedStart] = []
         self.failed_permanently: list[int] = []
-        self.starting_time: list[float] = [math.nan] * jobs
-        self.finish_time: list[float] = [math.nan] * jobs
-        self.state: list[int] = [FinalState.NOT_SUBMITTED] * jobs
+        self.starting_time = ReadOnlyList([math.nan] * jobs)
+        self.finish_time = ReadOnlyList([math.nan] * jobs)
+        self.state: ReadOnlyList[int] = ReadOnlyList([FinalState.NOT_SUBMITTED] * jobs)
         self.allocations = Allocations()
         self.placements = self.allocations.placements
         self.has_core_ids = has_core_ids = has_core_ids and platform.kind == CORES
@@ -291,9 +291,9 @@ class Cluster:
         self._jobs.add(jobs)
         self._note_sizes(jobs)
         self.requested_time += jobs.requested_time.tolist()
-        self.starting_time += [math.nan] * len(jobs)
-        self.finish_time += [math.nan] * len(jobs)
-        self.state += [FinalState.NOT_SUBMITTED] * len(jobs)
+        self.starting_time.grow([math.nan] * len(jobs))
+        self.finish_time.grow([math.nan] * len(jobs))
+        self.state.grow([FinalState.NOT_SUBMITTED] * len(jobs))
 
     def infeasible(self, first: int = 0) -> list[int]:
         """Returns the jobs from row `first` on that do not fit on the empty platform."""
@@ -305,14 +305,14 @@ class Cluster:
         """Puts an arriving job into the queue."""
         self.arrived += 1
         self.queue[job] = None
-        self.state[job] = _QUEUED
+        self.state.write(job, _QUEUED)
         self.submitted.append(job)
 
     def hold(self, job: int) -> None:
         """Takes note of an arriving job that may not start yet, such as one that depends on others."""
         self.arrived += 1
         self.held[job] = None
-        self.state[job] = FinalState.HELD
+        self.state.write(job, FinalState.HELD)
 
     def release(self, job: int) -> None:
         """Puts a held job into its place in the queue.
@@ -337,7 +337,7 @@ class Cluster:
             BackendError: The job is not queued.
         """
         self._leave_queue(job, "withdrawn")
-        self.state[job] = FinalState.REJECTED
+        self.state.write(job, FinalState.REJECTED)
 
     def adopt(self, job: int, placement: Any, time: float) -> None:
         """Takes note of a job that runs without a decision of the scheduler, such as one started before a restart.
@@ -358,8 +358,8 @@ class Cluster:
             self._leave_queue(job, "adopted")
         self.cores.allocate(job, placement, may_overcommit=True)
         self.running[job] = self.placements[job] = placement
-        self.starting_time[job] = time
-        self.state[job] = _RUNNING
+        self.starting_time.write(job, time)
+        self.state.write(job, _RUNNING)
 
     def confirm_start(self, job: int, time: float) -> None:
         """Takes note that a job whose start was asked for runs since a time of the backend's clock.
@@ -375,8 +375,8 @@ class Cluster:
             )
         del self.starting[job]
         self.placements[job] = self.running[job]
-        self.starting_time[job] = time
-        self.state[job] = _RUNNING
+        self.starting_time.write(job, time)
+        self.state.write(job, _RUNNING)
 
     def record_speed(self, cores: Sequence[int] | NDArray[Any], share: Floats | float, jobs: Iterable[int]) -> None:
         """Takes note of the share of their peak speed at which cores compute from now on; `jobs` run on them."""
@@ -413,15 +413,15 @@ class Cluster:
         if job in self.starting:
             raise BackendError(self._misplacement(job, "ended", "running"))
         self.cores.release(job, self.running.pop(job))
-        self.finish_time[job] = self.now if time is None else time
-        self.state[job] = state
+        self.finish_time.write(job, self.now if time is None else time)
+        self.state.write(job, state)
         self.ended.append(job)
 
     def interrupt(self, job: int, lost: float) -> None:
         """Puts a running job, one of whose nodes fails, back into its place in the queue; it repeats `lost` seconds."""
         self.allocations.interrupt(job, self.starting_time[job], self.now, lost)
         self.cores.release(job, self.running.pop(job))
-        self.starting_time[job] = math.nan
+        self.starting_time.write(job, math.nan)
         self.ended.append(job)
         self._queue_in_order(job)
 
@@ -488,11 +488,11 @@ class Cluster:
         self.started.append(job)
         if self.confirms_starts:
             self.starting[job] = self.now
-            self.state[job] = _STARTING
+            self.state.write(job, _STARTING)
         else:
             self.placements[job] = placement
-            self.starting_time[job] = self.now
-            self.state[job] = _RUNNING
+            self.starting_time.write(job, self.now)
+            self.state.write(job, _RUNNING)
             if self.core_speed is not None:
                 self._record_speed_of(job)
 
@@ -609,8 +609,8 @@ class Cluster:
         self.confirms_starts = False
         for job, asked in self.starting.items():
             self.placements[job] = self.running[job]
-            self.starting_time[job] = asked
-            self.state[job] = _RUNNING
+            self.starting_time.write(job, asked)
+            self.state.write(job, _RUNNING)
         self.starting.clear()
 
     def use_policies(self, core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> None:
@@ -783,7 +783,7 @@ class Cluster:
             in_order = sorted(self.queue)
             self.queue.clear()
             self.queue.update(dict.fromkeys(in_order))
-        self.state[job] = _QUEUED
+        self.state.write(job, _QUEUED)
         self.submitted.append(job)
 
     def _leave_queue(self, job: int, done: str) -> None:
@@ -802,7 +802,7 @@ class Cluster:
             raise BackendError(self._misplacement(job, f"{done} as started", "starting"))
 
     def _turn_away(self, job: int) -> None:
-        self.state[job] = FinalState.REJECTED
+        self.state.write(job, FinalState.REJECTED)
         self.rejected.append(job)
 
     def _name(self, job: int) -> str:

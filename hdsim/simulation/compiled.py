@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.cluster.job_state import ReadOnlyList
 from hdsim.cluster.kernels.free_ranges import FreeRanges, make_free_ranges, placements
 from hdsim.cluster.requests import Requests
 from hdsim.cluster.selection import static_scores
@@ -246,8 +247,8 @@ class CompiledReplay(ABC):
         """Gives a cluster that nothing has happened to the state at the end."""
         final, (begin, finish, _) = self._final_states(), self._columns()
         cluster.now = self.now
-        cluster.starting_time, cluster.finish_time = begin.tolist(), finish.tolist()
-        cluster.state = final.tolist()
+        cluster.starting_time, cluster.finish_time = ReadOnlyList(begin.tolist()), ReadOnlyList(finish.tolist())
+        cluster.state = ReadOnlyList(final.tolist())
         cluster.arrived = int((final != FinalState.NOT_SUBMITTED).sum())
         cluster.queue.update(dict.fromkeys(np.flatnonzero(final == FinalState.QUEUED).tolist()))
         started, held = self._held()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hdsim.cluster import invariants
+from hdsim.cluster.job_state import ReadOnlyError
 from hdsim.cluster.state import Cluster
 from hdsim.errors import DecisionError, InvariantError
 from hdsim.results.moment import Moment, Shown
@@ -135,26 +136,43 @@ def decide(agent: Agent, cluster: Cluster) -> None:
     Raises:
         DecisionError: The agent has changed what only the simulation changes.
     """
+    queue, running, state = cluster.queue, cluster.running, cluster.state
+    begun, ended = cluster.starting_time, cluster.finish_time
     now, waiting = cluster.now, len(cluster.queue) + len(cluster.rejected) + len(cluster.started)
+    held = len(cluster.running) - len(cluster.started)
     outermost = watch.begin(now)
     try:
         agent.decide(cluster)
+    except ReadOnlyError as error:
+        raise DecisionError(f"{_author(agent)} has changed {error}") from error
     finally:
         if outermost:
             watch.end()
-    left = len(cluster.queue) + len(cluster.rejected) + len(cluster.started)
-    if cluster.now == now and left == waiting:
+    same = cluster.queue is queue and cluster.running is running and cluster.state is state
+    if not (same and cluster.starting_time is begun and cluster.finish_time is ended):
+        raise DecisionError(
+            f"{_author(agent)} has replaced cluster.queue, running, starting_time, finish_time or state"
+        )
+    left = len(cluster.queue) + len(cluster.rejected) + len(cluster.started) - waiting
+    ran = len(cluster.running) - len(cluster.started) - held
+    if cluster.now == now and not left and not ran:
         return
-    author = agent.function.__name__ if isinstance(agent, FunctionAgent) else f"{type(agent).__name__}.decide"
     if cluster.now != now:
         raise DecisionError(
-            f"{author} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state and change it by "
-            "cluster.start and the other methods"
+            f"{_author(agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state and "
+            "change it by cluster.start and the other methods"
         )
-    raise DecisionError(
-        f"{author} has changed cluster.queue: {abs(left - waiting)} jobs have "
-        f"{'left it' if left < waiting else 'entered it'} without cluster.start or cluster.reject"
+    name, change, way = (
+        ("queue", left, "cluster.start or cluster.reject") if left else ("running", ran, "cluster.start")
     )
+    raise DecisionError(
+        f"{_author(agent)} has changed cluster.{name}: {abs(change)} jobs have "
+        f"{'left it' if change < 0 else 'entered it'} without {way}"
+    )
+
+
+def _author(agent: Agent) -> str:
+    return agent.function.__name__ if isinstance(agent, FunctionAgent) else f"{type(agent).__name__}.decide"
 
 
 def _job(error: BaseException, cluster: Cluster) -> str:

@@ -293,7 +293,7 @@ def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJ
     partial = np.isin(status, PARTIAL)
     left_out = {
         "partial executions (status 2 to 4) of jobs with a line of their own": partial & np.isin(ids, ids[~partial]),
-        "jobs cancelled before they started (status 5, no run time)": (status == CANCELLED) & (runtime == 0),
+        "jobs cancelled before they started (status 5, no run time)": (status == CANCELLED) & (runtime <= 0),
     }
     if use == "completed":
         left_out["jobs that failed, were cancelled or continued"] = ~np.isin(status, (COMPLETED, -1))

@@ -51,9 +51,32 @@ def forgets_one_job(cluster: Any) -> None:
     cluster.queue.pop(2, None)
 
 
+def writes_a_date(cluster: Any) -> None:
+    every_job_that_fits(cluster)
+    cluster.finish_time[0] = 5.0
+
+
+def replaces_states(cluster: Any) -> None:
+    cluster.state.clear()
+
+
+def forgets_what_runs(cluster: Any) -> None:
+    every_job_that_fits(cluster)
+    cluster.running.clear()
+
+
+def replaces_the_queue(cluster: Any) -> None:
+    every_job_that_fits(cluster)
+    cluster.queue = None
+
+
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
+        (writes_a_date, "writes_a_date has changed cluster.starting_time, finish_time or state: agents read the state"),
+        (replaces_states, "replaces_states has changed cluster.starting_time, finish_time or state"),
+        (forgets_what_runs, "forgets_what_runs has changed cluster.running: 2 jobs have left it without cluster.start"),
+        (replaces_the_queue, "replaces_the_queue has replaced cluster.queue, running"),
         (stops_the_clock, "stops_the_clock has changed cluster.now from 5 to 0"),
         (shrinks_jobs, "job 0 has another size than it asked for"),
         (forgets_jobs, "forgets_jobs has changed cluster.queue: 2 jobs have left it without cluster.start"),

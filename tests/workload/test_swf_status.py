@@ -30,6 +30,12 @@ def replay(path: Path, agent: str = "fcfs", **options: Any) -> Any:
     return hdsim.simulate(PLATFORM, hdsim.load_workload(path, PLATFORM, memory_bandwidth="none", **options), agent)
 
 
+def test_a_job_cancelled_without_a_known_run_time_has_not_started(tmp_path: Path) -> None:
+    path = swf(tmp_path, (1, 0, 0, 10, 1, 10, 1), (2, 0, 100, -1, 1, 10, 5))
+    assert not validate_workload(path)
+    assert hdsim.load_workload(path, PLATFORM, memory_bandwidth="none", strict=True).job_id.tolist() == [1]
+
+
 @pytest.mark.parametrize("agent", ["fcfs", "easy", "conservative"])
 def test_a_job_cancelled_before_it_started_holds_up_nobody(
     agent: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
