@@ -65,42 +65,38 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
     if not _HAS_NUMBA:
         return function
     options: Any = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": allocates}
-    # Kernels are called from Python or from other kernels, parts of kernels from these only.
     options["no_cfunc_wrapper"] = True
     if reorders:
         options["fastmath"] = {"reassoc", "contract", "nsz"}
-    part = numba.njit(no_cpython_wrapper=True, **options, **numba_internals.PART_OPTIONS)(function)
+    inner: Any = {"no_cpython_wrapper": True, **options, **numba_internals.PART_OPTIONS}
+    part: Any = numba.njit(**inner)(function)
+    if part is function:  # with NUMBA_DISABLE_JIT=1
+        return function
+    _compile_in_turn(part)
     if inline:
-        _compile_in_turn(part)
         return part
-    # Digests cover the kernels of hdsim only; parts are kept in the kernels that call them.
-    kept = function.__module__.startswith(PREFIX)
-    folder = folder_of(function.__module__) if kept else None
+    # Digests cover the kernels of hdsim only.
+    folder = folder_of(function.__module__) if function.__module__.startswith(PREFIX) else None
     with _kept_in(folder):
         compiled: Any = numba.njit(cache=folder is not None, **options)(function)
-        # With NUMBA_DISABLE_JIT=1 it is the function itself.
-        if compiled is not function:
-            if folder is not None:
-                numba_internals.load_quickly(compiled)
-            _compile_in_turn(compiled)
-            _compile_in_turn(part)
-            if function.__name__ not in function.__code__.co_names:  # it does not call itself
-                compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
-    result: _Function = compiled
-    return result
+        if folder is not None:
+            numba_internals.load_quickly(compiled)
+    _compile_in_turn(compiled)
+    # A kernel is a part of the kernels that call it, but for one that calls itself.
+    if function.__name__ not in function.__code__.co_names:
+        compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
+    return compiled
 
 
 def _compile_in_turn(compiled: Any) -> None:
     """Has a kernel compiled by one process at a time, and for types only: not once more for each constant argument."""
-    # With NUMBA_DISABLE_JIT=1 it is the function itself.
-    for_types = getattr(compiled, "compile", None)
+    for_types = compiled.compile
 
     def compile_in_turn(types: Any) -> Any:
         with _in_turn(), _without_collections():
             return for_types(tuple(numba.types.unliteral(each) for each in types))
 
-    if for_types is not None:
-        compiled.compile = compile_in_turn
+    compiled.compile = compile_in_turn
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ try:
     from numba.core import cgutils, types
     from numba.core.imputils import impl_ret_borrowed
     from numba.core.typing.templates import AttributeTemplate, infer_getattr
-    from numba.extending import intrinsic, lower_getattr_generic, models, register_model
+    from numba.extending import lower_builtin, lower_getattr_generic, models, register_model, type_callable
 except ImportError:
     pass
 else:
@@ -37,7 +37,8 @@ else:
             super().__init__(f"Reference({parts})")
 
     def _is_referred_to(part: Any) -> bool:
-        return isinstance(part, types.BaseNamedTuple) and any(isinstance(each, types.BaseTuple) for each in part.types)
+        inner: Any = part if isinstance(part, types.BaseNamedTuple) else ()
+        return any(isinstance(each, types.BaseTuple) for each in inner)
 
     @register_model(Reference)
     class _Pointer(models.PrimitiveModel):
@@ -49,7 +50,7 @@ else:
     class _Attributes(AttributeTemplate):
         key = Reference
 
-        def generic_resolve(self, reference: Any, name: str) -> Any:
+        def generic_resolve(self, reference: Any, name: str) -> Any:  # type: ignore[override]
             parts = reference.parts
             if name not in parts.fields:
                 return None
@@ -65,18 +66,18 @@ else:
         value = context.data_model_manager[part].load_from_data_pointer(builder, inner)
         return impl_ret_borrowed(context, builder, part, value)
 
-    @intrinsic
-    def _by_reference(typing_context: Any, parts: Any) -> Any:
+    @type_callable(by_reference)
+    def _type_of(context: Any) -> Any:
+        def reference_to(parts: Any) -> Any:
+            return parts if isinstance(parts, (types.NoneType, Reference)) else Reference(parts)
+
+        return reference_to
+
+    @lower_builtin(by_reference, types.Any)
+    def _copy(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (parts,), (value,) = signature.args, arguments
         if isinstance(parts, types.NoneType):
-            return types.none(parts), lambda context, builder, signature, arguments: context.get_dummy_value()
-        copied = isinstance(parts, Reference)
-        reference = parts if copied else Reference(parts)
-
-        def copy(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            (value,) = arguments
-            data = builder.load(value) if copied else context.data_model_manager[parts].as_data(builder, value)
-            return cgutils.alloca_once_value(builder, data)
-
-        return reference(parts), copy
-
-    by_reference = _by_reference
+            return context.get_dummy_value()
+        if isinstance(parts, Reference):
+            return cgutils.alloca_once_value(builder, builder.load(value))
+        return cgutils.alloca_once_value(builder, context.data_model_manager[parts].as_data(builder, value))
