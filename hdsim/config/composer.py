@@ -357,6 +357,19 @@ class Composer:
                 unknown, options = unknown_key(key, self._keys_beside(key, overrides)), self._options_with(key)
                 also = f"; a key of {', '.join(options)}" if options else ""
                 return ConfigError(f"{unknown.message}{also}", where=key)
+        for override in overrides:
+            with contextlib.suppress(*FAULTS):
+                each = self._parsed(override)
+                if each.is_sweep_override():
+                    continue
+                value = each.value()
+                names = value if isinstance(value, list) else [value]
+                if each.key_or_group in GROUPS_WITH_FILES and not all(isinstance(name, str | None) for name in names):
+                    return ConfigError(
+                        f"expected the name of an option, got {override.partition('=')[2]}; a key of it is given as "
+                        f"{each.key_or_group}.KEY=VALUE",
+                        where=each.key_or_group,
+                    )
         message = _first_line(error) + (f": {_first_line(cause)}" if cause else "")
         if not isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError):
             kind, shown = type(error).__name__, " ".join(overrides)[:200]

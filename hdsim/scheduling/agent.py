@@ -62,6 +62,17 @@ class FunctionAgent(Agent):
     def __init__(self, function: Callable[[Cluster], object]) -> None:
         self.function = function
 
+    @classmethod
+    def of(cls, function: Callable[[Cluster], object]) -> type[FunctionAgent]:
+        """Returns the class of agents of a function, without arguments."""
+
+        class OfFunction(cls):  # type: ignore[misc, valid-type]
+            def __init__(self) -> None:
+                super().__init__(function)
+
+        OfFunction.__name__ = function.__name__
+        return OfFunction
+
     def decide(self, cluster: Cluster) -> None:
         """Calls the function."""
         self.function(cluster)
@@ -131,7 +142,7 @@ def _tell_of_methods(kind: type, names: str) -> None:
     log.info("%s is replayed by events, not in compiled code: it has its own %s", kind.__qualname__, names)
 
 
-_KIND = PluginType("agent", Agent, "hdsim.Agent")
+_KIND = PluginType("agent", Agent, "hdsim.Agent", of_function=FunctionAgent.of)
 
 
 #: Backfilling algorithms, with the rule of each.
@@ -229,8 +240,8 @@ def make_agent(spec: str | Mapping[str, Any] | Agent | Callable[[Cluster], objec
     Args:
         spec: An agent object (returned as it is), a function that does what `decide` does, a short name (see
             :func:`parse_name`, or one registered by an installed package in the entry point group ``hdsim.agents``), or
-            a mapping with ``path`` (a Python file with one `Agent` subclass), ``_target_`` (``package.Class``) or the
-            settings of a classic agent.
+            a mapping with ``path`` (a Python file with one `Agent` subclass or one function), ``_target_``
+            (``package.Class``) or the settings of a classic agent.
             Every further key of a mapping is passed to the constructor.
 
     Raises:

@@ -6,8 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
@@ -108,6 +108,7 @@ class PluginType:
     group: str  # configuration group that selects the class
     base: type  # required base class
     base_name: str  # name of the base class as users import it
+    of_function: Callable[[Any], type] | None = field(default=None, kw_only=True)  # class of the one function of a file
 
     @property
     def where(self) -> str:
@@ -185,6 +186,8 @@ class PluginType:
     def in_file(self, path: Path, where: str | None = None) -> Any:
         """Loads the one class of this type that a Python file, which the key `where` names, defines.
 
+        Where a function will do, a file without a class may have one function that does not begin with ``_``.
+
         Raises:
             ConfigError: The file does not exist, cannot be loaded, or does not define exactly one such class.
         """
@@ -196,14 +199,15 @@ class PluginType:
                 where=where,
             )
         module = self._module(path, where)
-        found = [
-            value
-            for value in vars(module).values()
-            if inspect.isclass(value) and issubclass(value, self.base) and value.__module__ == module.__name__
-        ]
+        own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+        found = [value for value in own if inspect.isclass(value) and issubclass(value, self.base)]
+        if not found and self.of_function:
+            functions = [value for value in own if inspect.isfunction(value) and not value.__name__.startswith("_")]
+            found = [self.of_function(value) for value in functions]
         if len(found) != 1:
             names = ", ".join(value.__name__ for value in found) or "none"
-            raise ConfigError(f"expected exactly one {base} subclass in '{path}', found {names}", where=where)
+            function = " or one function" if self.of_function else ""
+            raise ConfigError(f"expected exactly one {base} subclass{function} in '{path}', found {names}", where=where)
         return found[0]
 
     def _module(self, path: Path, where: str) -> ModuleType:

@@ -82,7 +82,8 @@ def test_own_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "expected exactly one Agent subclass in .* found none"),
+        ("x = 1", "expected exactly one Agent subclass or one function in .* found none"),
+        ("def one(cluster): ...\n\ndef two(cluster): ...", "or one function in .* found one, two"),
         (OWN + OWN.replace("Mine", "Other"), "found Mine, Other"),
         ("import nothing_of_this_name", "cannot be loaded: ModuleNotFoundError"),
         ("def (", "cannot be loaded: SyntaxError"),

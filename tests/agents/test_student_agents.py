@@ -30,6 +30,16 @@ def test_a_loop_over_the_queue_may_start_jobs_and_a_function_is_an_agent() -> No
     assert hdsim.simulate(PLATFORM, JOBS, every_job_that_fits, check=True).starting_time.tolist() == greedy
 
 
+def test_the_one_function_of_a_file_is_an_agent(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "def _queued(cluster):\n    return cluster.queue\n\n"
+        "def mine(cluster):\n    for job in _queued(cluster):\n        cluster.fits(job) and cluster.start(job)\n"
+    )
+    greedy = hdsim.simulate(PLATFORM, JOBS, "greedy").starting_time.tolist()
+    assert hdsim.simulate(PLATFORM, JOBS, {"path": str(path)}).starting_time.tolist() == greedy
+
+
 def stops_the_clock(cluster: Any) -> None:
     every_job_that_fits(cluster)
     if cluster.now:

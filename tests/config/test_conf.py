@@ -223,6 +223,9 @@ def test_every_key_of_gangs_and_forecasts_is_documented(rules: dict[str, Any], p
         ("platform=gaya", "got 'gaya' (did you mean 'gaia'?)"),
         ("platform=gaia,pik", "several values need -m"),
         ("workload=even_100", "got 'even_100' (did you mean 'even_1000'?)"),
+        ("workload=3", "workload: expected the name of an option, got 3; a key of it is given as workload.KEY=VALUE"),
+        ("platform=[1]", "platform: expected the name of an option, got [1]; a key of it is given as"),
+        ("agent={a: 1}", "agent: expected the name of an option, got {a: 1}; a key of it is given as"),
         ("sed=1", "sed: unknown key (did you mean 'seed'?)"),
         ("+sed=1", "sed: unknown key (did you mean 'seed'?)"),
         ("workload.jbos=3", "workload.jbos: unknown key (did you mean 'jobs'?); allowed: path, jobs, start,"),
@@ -253,7 +256,6 @@ def test_every_key_of_gangs_and_forecasts_is_documented(rules: dict[str, Any], p
         ("workload.path=a${b}", r"workload.path: Interpolation key 'b' not found; a literal ${ is written \${"),
         ("experiment=gaia", "train: expected all settings of a training, as of hdsim train, got none for"),
         ("experiment=gangs", "gangs: expected all settings of gangs, as of hdsim bsp share"),
-        ("workload=3", "string"),
         ("~agent", "agent: "),
     ],
 )
