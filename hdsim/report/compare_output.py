@@ -55,7 +55,8 @@ def table(comparison: Comparison, standings: Sequence[Standing] = (), ratios: Se
     best = [
         textwrap.fill(line, _WIDTH, initial_indent="  ", subsequent_indent="    ") for line in _best(comparison, short)
     ]
-    parts.append("\n".join([f"[] {CONFIDENCE:.0%} bootstrap interval over {sample}", "best", *best]))
+    best = ["best", *best] if best else []
+    parts.append("\n".join([f"[] {CONFIDENCE:.0%} bootstrap interval over {sample}", *best]))
     return "\n\n".join(parts)
 
 

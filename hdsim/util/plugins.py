@@ -186,7 +186,7 @@ class PluginType:
     def in_file(self, path: Path, where: str | None = None) -> Any:
         """Loads the one class of this type that a Python file, which the key `where` names, defines.
 
-        Where a function will do, a file without a class may have one function that does not begin with ``_``.
+        A file without a class may have one function, whose name does not begin with ``_``, if the type allows it.
 
         Raises:
             ConfigError: The file does not exist, cannot be loaded, or does not define exactly one such class.
