@@ -45,7 +45,11 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: G
     Returns:
         The number of episodes that ended.
     """
-    trace, state, grid = by_reference(trace), by_reference(state), by_reference(grid)
+    return _step(low, high, actions, by_reference(trace), by_reference(state), by_reference(grid), out)
+
+
+@part_of_kernel
+def _step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: Grid | None, out: Outcome) -> int:
     rules, count = trace.rules[0], 0
     for e in range(low, high):
         episode, reward = state.episodes[e], 0.0
