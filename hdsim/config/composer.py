@@ -357,19 +357,10 @@ class Composer:
                 unknown, options = unknown_key(key, self._keys_beside(key, overrides)), self._options_with(key)
                 also = f"; a key of {', '.join(options)}" if options else ""
                 return ConfigError(f"{unknown.message}{also}", where=key)
-        for override in overrides:
-            with contextlib.suppress(*FAULTS):
-                each = self._parsed(override)
-                if each.is_sweep_override():
-                    continue
-                value = each.value()
-                names = value if isinstance(value, list) else [value]
-                if each.key_or_group in GROUPS_WITH_FILES and not all(isinstance(name, str | None) for name in names):
-                    return ConfigError(
-                        f"expected the name of an option, got {override.partition('=')[2]}; a key of it is given as "
-                        f"{each.key_or_group}.KEY=VALUE",
-                        where=each.key_or_group,
-                    )
+        if refused := next(filter(None, map(self._no_name, overrides)), None):
+            group, text = refused
+            known = f"expected the name of an option, got {text}; a key of it is given as {group}.KEY=VALUE"
+            return ConfigError(known, where=group)
         message = _first_line(error) + (f": {_first_line(cause)}" if cause else "")
         if not isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError):
             kind, shown = type(error).__name__, " ".join(overrides)[:200]
@@ -379,6 +370,20 @@ class Composer:
         if message.startswith("Ambiguous value"):
             message += " (several values need -m, a list needs [])"
         return ConfigError(message)
+
+    def _no_name(self, override: str) -> tuple[str, str] | None:
+        """Returns the group and the value of an override that selects an option by what is no name."""
+        try:
+            each = self._parsed(override)
+        except FAULTS:
+            return None
+        if each.key_or_group not in GROUPS_WITH_FILES or each.is_sweep_override():
+            return None
+        value = each.value()
+        names = value if isinstance(value, list) else [value]
+        if all(isinstance(name, str | None) for name in names):
+            return None
+        return each.key_or_group, override.partition("=")[2]
 
     def _options_with(self, key: str) -> list[str]:
         """Returns the options, such as ``network=fluid``, that have a key."""

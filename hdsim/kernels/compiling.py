@@ -82,7 +82,7 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
         if folder is not None:
             numba_internals.load_quickly(compiled)
     _compile_in_turn(compiled)
-    # A kernel is a part of the kernels that call it, but for one that calls itself.
+    # A kernel is a part of the kernels that call it, but for one that calls itself (or has an attribute of its name).
     if function.__name__ not in function.__code__.co_names:
         compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
     return compiled

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from hdsim.kernels.compiling import part_of_kernel
+
 _Tuple = TypeVar("_Tuple")
 
 
@@ -26,7 +28,8 @@ try:
     from numba.core.typing.templates import AttributeTemplate, infer_getattr
     from numba.extending import lower_builtin, lower_getattr_generic, models, register_model, type_callable
 except ImportError:
-    pass
+    # A numba with other internals, or none: by value.
+    by_reference = part_of_kernel(by_reference)
 else:
 
     class Reference(types.Type):

@@ -192,9 +192,10 @@ class PluginType:
             ConfigError: The file does not exist, cannot be loaded, or does not define exactly one such class.
         """
         where, base = where or f"{self.group}.path", self.base.__name__
+        function = " or one function" if self.of_function else ""
         if not path.is_file():
             raise ConfigError(
-                f"expected a Python file with one subclass of {base}, found no file '{path}'"
+                f"expected a Python file with one subclass of {base}{function}, found no file '{path}'"
                 f"{near_file(path, ('.py',))}",
                 where=where,
             )
@@ -206,7 +207,6 @@ class PluginType:
             found = [self.of_function(value) for value in functions]
         if len(found) != 1:
             names = ", ".join(value.__name__ for value in found) or "none"
-            function = " or one function" if self.of_function else ""
             raise ConfigError(f"expected exactly one {base} subclass{function} in '{path}', found {names}", where=where)
         return found[0]
 

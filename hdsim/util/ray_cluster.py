@@ -63,7 +63,9 @@ def nodes_alive() -> dict[str, float]:
     while not (nodes := _nodes_with_processors(ray.nodes())) and time.monotonic() < deadline:
         time.sleep(0.5)
     if not nodes:
-        raise BackendError("expected a node with processors in the Ray cluster, none is left")
+        known = [node["Alive"] for node in ray.nodes()]
+        told = f"it names {len(known)} nodes, of which {sum(known)} are alive"
+        raise BackendError(f"expected a node with processors in the Ray cluster, none is left: {told}")
     return nodes
 
 

@@ -170,6 +170,57 @@ def test_a_numba_without_the_adapted_internals_compiles_in_its_own_way(package: 
         assert name.partition(".")[2] in errors and "longer to compile" in errors
 
 
+REFERENCES = """
+from typing import NamedTuple
+import numpy as np
+from hdsim.kernels.compiling import lean_kernel
+from hdsim.kernels.references import by_reference
+
+
+class Inner(NamedTuple):
+    first: np.ndarray
+    scale: float
+    whole: bool
+
+
+class Outer(NamedTuple):
+    inner: Inner
+    limits: tuple
+    missing: None
+
+
+@lean_kernel
+def total(parts):
+    parts = by_reference(by_reference(parts))
+    nothing = by_reference(parts.missing)
+    scale = parts.inner.scale if parts.inner.whole and nothing is None else 0.0
+    return scale * parts.inner.first[1] + parts.limits[0]
+
+
+print(total(Outer(Inner(np.arange(3.0), 4.0, True), (100, 7), None)))
+"""
+
+
+OTHER_INTERNALS = """
+from numba.core import imputils
+kept = imputils.impl_ret_borrowed
+del imputils.impl_ret_borrowed
+import hdsim.kernels.references
+imputils.impl_ret_borrowed = kept
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("before", ["", OTHER_INTERNALS], ids=["by reference", "a numba with other internals"])
+def test_a_named_tuple_has_the_same_values_by_reference_and_by_value(tmp_path: Path, before: str) -> None:
+    code = f"{before}\n{REFERENCES}\nprint(type(by_reference).__name__)"
+    (tmp_path / "own.py").write_text(code)
+    given = finish(start("import own", HDSIM_CACHE=tmp_path / "cache", PYTHONPATH=f"{tmp_path}:{ROOT}"))
+    assert given.split() == ["104.0", "CPUDispatcher" if before else "function"]
+    ordinary = start("import own", NUMBA_DISABLE_JIT=1, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert finish(ordinary).split() == ["104.0", "function"]
+
+
 @pytest.mark.ci
 def test_damaged_machine_code_is_compiled_again(package: Path) -> None:
     assert walk(package, HDSIM_CACHE=package / "cache") == "108 0"

@@ -45,6 +45,7 @@ def step(low: int, high: int, actions: Ints, trace: Trace, state: State, grid: G
     Returns:
         The number of episodes that ended.
     """
+    # A grid that is None is pruned where it is an argument.
     return _step(low, high, actions, by_reference(trace), by_reference(state), by_reference(grid), out)
 
 
