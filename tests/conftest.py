@@ -37,7 +37,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # fork of a warm process and a new one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("default", examples(100, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 # The usual tiers of CI repeat their examples; the nightly one draws new ones each time.
 settings.load_profile("ci" if os.environ.get("CI") and not ALL else "default")

@@ -47,7 +47,10 @@ def _marked(values: tuple[Any, ...], mark: pytest.MarkDecorator) -> list[Any]:
     return [pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=mark) for value in values]
 
 
-def examples(usual: int, nightly: int, **options: Any) -> settings:
-    """How many examples a property test draws: a fifth of `usual` for every change, half of it in CI."""
-    counts = {"": max(usual // 5, 1), "--ci": max(usual // 2, 1), "--all": max(usual, nightly)}
+def examples(usual: int, at_night: int | None = None, **options: Any) -> settings:
+    """How many examples a property test draws.
+
+    A fifth of `usual` for every change, half of it in CI, and `at_night`, by default `usual`, in the nightly tier.
+    """
+    counts = {"": max(usual // 5, 1), "--ci": max(usual // 2, 1), "--all": at_night or usual}
     return settings(max_examples=counts[TIER], **options)

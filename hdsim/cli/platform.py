@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,6 +149,7 @@ def _summary(platform: Platform) -> Iterator[str]:
         f"{scaled(watts * PSTATES[IDLE_PACKAGE].power)}W with all idle"
     )
     device = ["GPUs"] if gpus else []
+    counted = [np.diff(platform.node_first_processor), platform.node_cpu_cores, *([platform.node_gpus] if gpus else [])]
     network = f"{format_bandwidth(platform.global_bandwidth[0])}, {format_latency(platform.global_latency[0])}"
     yield f"network    between clusters {network}"
 
@@ -159,7 +160,7 @@ def _summary(platform: Platform) -> Iterator[str]:
             *(
                 (
                     name,
-                    *_counts(platform, platform.node_cluster == k),
+                    *_counts(platform.node_cluster == k, counted),
                     format_bandwidth(platform.local_bandwidth[k]),
                     format_latency(platform.local_latency[k]),
                 )
@@ -174,10 +175,11 @@ def _summary(platform: Platform) -> Iterator[str]:
             *(
                 (
                     name,
-                    *_counts(platform, platform.node_type == t),
-                    format_size(platform.memory[platform.node_type == t][0]),
+                    *_counts(of_type, counted),
+                    format_size(platform.memory[of_type][0]),
                 )
                 for t, name in enumerate(platform.node_type_names)
+                for of_type in [platform.node_type == t]
             ),
         ]
     )
@@ -203,12 +205,8 @@ def _summary(platform: Platform) -> Iterator[str]:
     )
 
 
-def _counts(platform: Platform, chosen: np.ndarray) -> list[int]:
-    """Nodes of those chosen, and their processors, cores and, on a platform with some, GPUs."""
-    import numpy as np
-
-    columns = [np.diff(platform.node_first_processor), platform.node_cpu_cores]
-    columns += [platform.node_gpus] if platform.n_gpus else []
+def _counts(chosen: np.ndarray, columns: Sequence[np.ndarray]) -> list[int]:
+    """Number of the chosen nodes, and the sums of what they have."""
     return [int(chosen.sum()), *(int(column[chosen].sum()) for column in columns)]
 
 

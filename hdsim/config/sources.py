@@ -18,8 +18,6 @@ from hdsim.errors import ConfigError
 
 _SOURCES: Any = Plugins.instance().discover(ConfigSource)
 _FILES: Any = next(kind for kind in _SOURCES if kind.scheme() == "file")
-
-
 #: Most values of a configuration file.
 _MOST = 100_000
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.report import distributions, jobs, learning
+from hdsim.report import distributions, gangs, jobs, learning
 from hdsim.report.charts import (
     BINS,
     POINTS,
@@ -32,7 +32,6 @@ from hdsim.report.charts import (
     step_line,
 )
 from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, ROSE, WAITS
-from hdsim.report.gangs import of_replay
 from hdsim.report.lanes import nodes_of, processors_of, spans_of, strip_of
 from hdsim.results import series
 from hdsim.util.arrays import Ints
@@ -367,7 +366,7 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     learning.preferences,
     pods,
     schedule,
-    of_replay,
+    gangs.of_replay,
     utilization,
     queue,
     running,

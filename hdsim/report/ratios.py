@@ -10,7 +10,7 @@ import numpy as np
 
 from hdsim.report.compare import Comparison
 from hdsim.report.labels import text
-from hdsim.report.pairing import PlacedRun
+from hdsim.report.pairing import PlacedRun, grouped
 from hdsim.report.statistics import against
 from hdsim.results.metrics import Direction, direction
 from hdsim.results.run_directory.manifest import read_manifest
@@ -76,9 +76,8 @@ def ratios(comparison: Comparison) -> tuple[Ratio, ...]:
     base = comparison.baseline
     if base is None:
         return ()
-    groups: dict[str, list[tuple[Place, PlacedRun]]] = {}
-    for place, entry in zip(places(comparison.entries), comparison.entries, strict=True):
-        groups.setdefault(text(entry.configuration), []).append((place, entry))
+    placed = zip(places(comparison.entries), comparison.entries, strict=True)
+    groups = grouped(placed, lambda one: text(one[1].configuration))
     return tuple(
         found
         for metric in comparison.metrics

@@ -252,7 +252,7 @@ def test_an_option_has_the_defaults_of_its_class(name: str) -> None:
     assert all(f"        {key}: " in docs for key in agent.settings()), "undocumented setting"
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_kernel_fits_any_queue_and_any_machine(tmp_path: Path) -> None:
     import hdsim
 

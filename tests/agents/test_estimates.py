@@ -77,7 +77,7 @@ def replay_last_two(workload, scheduler, score, *, dynamic=False):
     return starts
 
 
-@examples(60, 60)
+@examples(60)
 @given(
     rows=ROWS,
     order=st.sampled_from(["fcfs", "sjf", "saf", "wfp3"]),
@@ -94,7 +94,7 @@ def test_predictions_are_those_of_the_slow_reference(rows, order, backfill, memo
     assert found == replay_last_two(workload, SCHEDULERS[backfill], ref.SCORES[order])
 
 
-@examples(30, 30)
+@examples(30)
 @given(rows=ROWS)
 def test_easy_plus_plus_backfills_the_shortest_prediction_first(rows):
     workload = workload_of(rows)
@@ -107,7 +107,7 @@ def test_easy_plus_plus_backfills_the_shortest_prediction_first(rows):
     assert found == replay_last_two(workload, scheduler, ref.SCORES["fcfs"])
 
 
-@examples(30, 30)
+@examples(30)
 @given(rows=ROWS, order=st.sampled_from(["fcfs", "sjf", "f2"]), backfill=st.sampled_from(list(SCHEDULERS)))
 def test_actual_run_times_in_compiled_code_and_in_the_engine(rows, order, backfill):
     workload = workload_of(rows)

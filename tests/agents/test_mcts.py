@@ -19,7 +19,7 @@ from hdsim.errors import ConfigError
 from hdsim.scheduling.search.tree_search import back_up, descend, make_tree, most_visited
 
 
-@examples(20, 20)
+@examples(20)
 @given(seed=st.integers(0, 10**6), first=st.integers(1, 4), later=st.integers(1, 3), depth=st.integers(1, 3))
 def test_the_search_finds_the_least_cost_of_a_tree(seed: int, first: int, later: int, depth: int) -> None:
     shape = (first, *[later] * (depth - 1))

@@ -98,7 +98,7 @@ class Checked(ClassicAgent):
         return scores
 
 
-@examples(40, 40)
+@examples(40)
 @given(
     rows=ROWS,
     half_life=st.sampled_from([0.0, 3600.0, 5 * DAY]),

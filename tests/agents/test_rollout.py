@@ -210,7 +210,7 @@ class Counted(Rollout):
         return counted
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_an_agent_that_takes_over_knows_the_past() -> None:
     workload = jobs(6, 80)
     simulation = hdsim.Simulation(SIXTEEN, workload, "fcfs")

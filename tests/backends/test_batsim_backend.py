@@ -374,7 +374,7 @@ jobs = st.lists(
 # The last job is as long as its walltime, and its end a sum of several parts.
 @example(jobs=[*[(0, 1, 1, 0, 0)] * 5, (0, 15, 1, 0, 0)], agent="random-random")
 @given(jobs=jobs, agent=st.sampled_from(["easy", "conservative", "shortest-high_mem", "random-random", "busy", "void"]))
-@examples(40, 40)
+@examples(40)
 def test_any_workload(tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple[int, ...]], agent: str) -> None:
     submission, runtime, cores, memory, bandwidth = (np.array(column) for column in zip(*jobs, strict=True))
     machine = hdsim.Platform.homogeneous(nodes=2, cores_per_node=2, memory_gb_per_node=1.0, mem_bw=10.0)
@@ -539,7 +539,7 @@ values = st.one_of(
 
 
 @given(data=st.data())
-@examples(150, 150)
+@examples(150)
 def test_spoilt_messages_end_in_one_error(shared_data: Path, data: st.DataObject) -> None:
     """Any part of a recorded message exchanged for something else is understood or refused, and never trips hdsim."""
     folder = shared_data / "batsim_runs"
@@ -652,8 +652,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 120
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
             return
@@ -825,7 +825,8 @@ def apart(
     inputs = ["-p", files / "platform.xml", "-w", files / "workload.json", "-E"]
     theirs = start(batsim_program(), "-s", endpoint, *inputs, "-e", tmp_path / "theirs", "--timeout", SILENCE)
     try:
-        wait_until(lambda: (tmp_path / "begun").exists() or ours.poll() is not None or theirs.poll() is not None)
+        # The first answer may compile kernels.
+        wait_until(lambda: (tmp_path / "begun").exists() or ours.poll() is not None or theirs.poll() is not None, 120)
         assert ours.poll() is None, ours.communicate()
         assert theirs.poll() is None, theirs.communicate()
         yield ours, theirs, directory
@@ -842,7 +843,7 @@ def test_batsim_at_a_socket_is_killed(
     theirs.kill()
     begin = time.monotonic()
     _, errors = ours.communicate()
-    assert time.monotonic() - begin < SILENCE / 2
+    assert time.monotonic() - begin < SILENCE / 4
     assert ours.returncode == 1
     assert re.match(
         r"hdsim: error: Batsim has hung up after \d+ messages$",
@@ -861,7 +862,7 @@ def test_hdsim_is_killed_and_the_batsim_at_its_socket_notices(
     ours.kill()
     begin = time.monotonic()
     _, errors = theirs.communicate()
-    assert time.monotonic() - begin < SILENCE / 2
+    assert time.monotonic() - begin < SILENCE / 4
     assert theirs.returncode == 1
     assert re.search(r"the scheduler has hung up after \d+ messages; the last message to it was", errors)
     assert "Traceback" not in errors

@@ -1267,7 +1267,7 @@ values = st.one_of(
 
 
 @given(data=st.data())
-@examples(150, 150)
+@examples(150)
 @pytest.mark.parametrize("name", ["transcript", "transcript-easy"])
 def test_spoilt_replies_end_in_one_error(shared_data: Path, name: str, data: st.DataObject) -> None:
     """Any part of a recorded reply exchanged for something else is carried out or refused, and never trips hdsim."""

@@ -24,7 +24,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 CASES = 300 if ALL else 100
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_short_run_of_the_fuzzer_finds_nothing(root: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fuzz", "--seed", "1", "--cases", str(CASES), "--workers", "1", "--keep", str(tmp_path)],

@@ -144,7 +144,11 @@ def test_an_own_agent_needs_no_plus_for_its_settings(composer: Composer) -> None
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if path.stem == "baselines" else pytest.mark.ci)
+        pytest.param(
+            path,
+            id=path.stem,
+            marks={"consolidation": (), "baselines": pytest.mark.nightly}.get(path.stem, pytest.mark.ci),
+        )
         for path in sorted((folder("conf") / "experiment").glob("*.yaml"))
     ],
 )

@@ -135,6 +135,7 @@ def test_ray_completes_all_runs_although_a_node_is_lost(
             assert process.poll() is None, process.communicate()
             time.sleep(0.1)
         nodes.remove()
+        assert len(list((tmp_path / "s").glob("*/jobs.csv"))) < runs
         assert process.poll() is None
         told, errors = process.communicate()
     assert process.returncode == 0, errors

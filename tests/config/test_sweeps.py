@@ -169,7 +169,7 @@ def composed(compose: Callable[[], Any]) -> Any:
 
 @examples(30, 1500)
 @given(st.lists(st.one_of(choices, values, values), max_size=6, unique_by=lambda text: text.partition("=")[0]))
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_composition_that_shares_parts_is_that_of_hydra(overrides: list[str]) -> None:
     shared = composed(lambda: SHARED._composed(overrides, RunMode.RUN))
     # A new composer has read no file.
@@ -315,8 +315,7 @@ def test_the_last_table_of_shards_has_the_last_states(hdsim: Hdsim, tmp_path: Pa
 # Processes.
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.nightly
+@pytest.mark.parametrize("number", [*ci(signal.SIGINT), *nightly(signal.SIGTERM)])
 def test_two_signals_leave_no_more_than_one_line(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW.replace("0.05", "600"))
     (tmp_path / "wait").touch()
@@ -373,8 +372,7 @@ def test_a_signal_interrupts_each_worker_in_order(number: int, start: Callable[.
     assert all((run / "jobs.csv").exists() for run in runs[:2])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.nightly
+@pytest.mark.parametrize("number", [*ci(signal.SIGINT), *nightly(signal.SIGTERM)])
 def test_an_interrupted_study_says_how_it_goes_on(number: int, start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "wait").touch()

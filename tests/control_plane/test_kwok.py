@@ -97,7 +97,7 @@ def processes(folder: Path) -> list[psutil.Process]:
 
 
 @kube
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_from_up_to_down(hdsim: Command, workdir: Path, tmp_path: Path) -> None:
     def kwok(*arguments: object, status: int = 0) -> str:
         done = hdsim("kwok", *arguments, "--workdir", workdir)

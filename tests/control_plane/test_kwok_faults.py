@@ -97,7 +97,7 @@ def test_api_server_killed_and_restarted(cluster: Cluster, tmp_path: Path) -> No
     assert scheduler.told("the watch goes on after") or scheduler.told("listing again")
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_every_watch_dropped(cluster: Cluster, tmp_path: Path) -> None:
     proxy = Proxy(cluster.plane.server)
     kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")

@@ -314,7 +314,7 @@ def test_what_has_no_simulated_time_is_refused(nodes: Cluster, tmp_path: Path) -
 
 
 @pytest.mark.requires("torch")
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_training_takes_place_on_the_api_server(cluster: Cluster, hdsim: Any, tmp_path: Path) -> None:
     cluster.add_nodes(node_manifests(load_platform(resolve("platforms", "ten_nodes", where="test"))))
     cluster.add_nodes([control_plane_node()])

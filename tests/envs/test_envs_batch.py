@@ -115,7 +115,7 @@ def play(chosen: dict[str, Any], steps: int, seed: int, num_envs: int = 3, worke
     return ends
 
 
-@examples(10, 10, suppress_health_check=[HealthCheck.too_slow])
+@examples(10, suppress_health_check=[HealthCheck.too_slow])
 @given(chosen=covered(), seed=st.integers(0, 2**20))
 def test_a_batch_does_what_the_engine_does(chosen: dict[str, Any], seed: int) -> None:
     play(chosen, 60, seed)
@@ -144,7 +144,7 @@ def covered_nodes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@examples(8, 8, suppress_health_check=[HealthCheck.too_slow])
+@examples(8, suppress_health_check=[HealthCheck.too_slow])
 @given(chosen=covered_nodes(), seed=st.integers(0, 2**20))
 def test_a_batch_on_nodes_does_what_the_engine_does(chosen: dict[str, Any], seed: int) -> None:
     play(chosen, 40, seed, num_envs=2)

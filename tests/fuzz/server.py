@@ -32,7 +32,6 @@ _WARM = (
     "hdsim.report.figures",
     "hdsim.report.compare",
     "hdsim.backends.batsim.zeromq",
-    "hdsim.backends.batsim.zeromq",
     "zmq.utils.monitor",
     "hdsim.network.fluid",
     "lxml.etree",

@@ -40,7 +40,7 @@ def test_the_slowest_task_alone_is_the_airport_game() -> None:
     assert (errors == 0).all()
 
 
-@examples(20, 20)
+@examples(20)
 @given(random_generators)
 def test_sampled_orders_add_up_and_are_exact_for_costs_that_add_up(rng: np.random.Generator) -> None:
     tasks, orders = int(rng.integers(4, 8)), int(rng.integers(2, 9))

@@ -75,7 +75,7 @@ def duration_of(gang: Gang) -> Callable[[int, list[int]], float]:
 
 
 @given(rng=random_generators, gangs=st.integers(1, 4), others=st.integers(0, 5), cores=st.integers(8, 20))
-@examples(25, 25)
+@examples(25)
 def test_gangs_and_other_jobs_on_a_machine_are_as_in_a_plain_loop(
     rng: np.random.Generator, gangs: int, others: int, cores: int
 ) -> None:

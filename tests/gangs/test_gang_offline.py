@@ -89,7 +89,7 @@ def decreasing(profile: DurationProfile) -> np.ndarray:
 
 
 @given(rng=random_generators, tasks=st.integers(1, 5), supersteps=st.integers(1, 6))
-@examples(10, 10)
+@examples(10)
 def test_no_plan_falls_below_the_bound(rng: np.random.Generator, tasks: int, supersteps: int) -> None:
     profile, sizes = noisy(rng, tasks), rng.uniform(10.0, 50.0, (supersteps, tasks))
     budget = Budget(total=3000 * tasks)

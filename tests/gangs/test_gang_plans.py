@@ -37,7 +37,7 @@ def together(table: DurationTable, width: int, total: float) -> Windows:
 
 
 @given(rng=random_generators, tasks=st.integers(1, 3), levels=st.integers(2, 4), noise=st.sampled_from([0.0, 0.2, 0.6]))
-@examples(40, 40)
+@examples(40)
 def test_one_superstep_is_planned_as_by_brute_force(
     rng: np.random.Generator, tasks: int, levels: int, noise: float
 ) -> None:
@@ -87,7 +87,7 @@ def program(table: DurationTable, total: float) -> tuple[np.ndarray, csr_array, 
 
 
 @given(rng=random_generators, tasks=st.integers(2, 6), width=st.integers(1, 5))
-@examples(15, 15)
+@examples(15)
 def test_windows_are_close_to_the_optimum_of_highs(rng: np.random.Generator, tasks: int, width: int) -> None:
     table = random_table(rng, tasks, width, 20, 0.03)
     total = tasks * float(rng.integers(300, 900))
@@ -118,7 +118,7 @@ def test_windows_of_the_measured_profile_are_close_to_the_optimum_of_highs(
 
 
 @given(rng=random_generators, tasks=st.integers(1, 8), supersteps=st.integers(1, 5), total=st.integers(8000, 40000))
-@examples(25, 25)
+@examples(25)
 def test_shares_keep_the_budget_on_profiles_that_are_not_monotone(
     rng: np.random.Generator, tasks: int, supersteps: int, total: int
 ) -> None:

@@ -137,7 +137,7 @@ def test_random_gangs_agree_with_the_plain_loops(
 
 
 @given(rng=random_generators, tasks=st.integers(1, 9), windows=st.integers(1, 6))
-@examples(40, 40)
+@examples(40)
 def test_windows_are_planned_together_as_alone(rng: np.random.Generator, tasks: int, windows: int) -> None:
     table = rng.uniform(1.0, 100.0, (tasks, 12, 7))
     first, width = rng.integers(0, 6, windows), rng.integers(1, 7, windows)

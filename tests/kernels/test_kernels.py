@@ -143,7 +143,7 @@ def test_kernels_that_call_others_give_the_same_bytes_compiled_and_loaded(tmp_pa
     assert len({finish(start(GRADIENTS, HDSIM_CACHE=tmp_path, OMP_NUM_THREADS=1)) for _ in range(2)}) == 1
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_kernels_of_users_are_not_kept(package: Path) -> None:
     cache = package / "cache"
     for number in (1, 2):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tiers import examples
+from tiers import ci, examples, nightly
 
 from hdsim.cluster.kernels import chunks
 from hdsim.scheduling.kernels import node_profiles as nodes
@@ -161,7 +161,7 @@ def amounts_at(profile: nodes.NodeProfile, node: int, time: float) -> list[float
 
 
 @given(machines())
-@examples(60, 60)
+@examples(60)
 def test_queued_jobs_are_reserved_the_earliest_room_on_the_fastest_nodes(machine: Any) -> None:
     total, speeds, left, jobs, running = machine
     requests, releases, holdings = arrays(jobs, running)
@@ -198,7 +198,7 @@ def test_chunks_without_cpu_fit_on_a_node_without_free_cores() -> None:
 
 
 @given(machines())
-@examples(60, 60)
+@examples(60)
 def test_like_jobs_are_reserved_as_if_none_had_been_before(machine: Any) -> None:
     _, speeds, left, jobs, running = machine
     jobs = jobs[: len(running)] + 3 * jobs[len(running) :]
@@ -224,7 +224,7 @@ def test_like_jobs_are_reserved_as_if_none_had_been_before(machine: Any) -> None
 
 
 @given(machines())
-@examples(60, 60)
+@examples(60)
 def test_the_head_is_reserved_the_first_instant_with_room_and_jobs_beside_it_leave_that_room(machine: Any) -> None:
     total, _, left, jobs, running = machine
     requests, releases, holdings = arrays(jobs, running)
@@ -265,7 +265,7 @@ part = st.builds(Job, st.just(1), st.integers(1, 3), st.integers(0, 9), st.integ
 
 
 @given(st.lists(amounts_of_node, min_size=1, max_size=4), part, part, st.integers(0, 8), st.booleans(), st.data())
-@examples(300, 300)
+@examples(300)
 def test_limits_leave_the_head_its_room_and_are_missed_only_where_there_are_none(
     machine: Any, first: Job, job: Job, number: int, gpus: bool, data: Any
 ) -> None:
@@ -312,7 +312,7 @@ def test_limits_leave_the_head_its_room_and_are_missed_only_where_there_are_none
     st.lists(st.tuples(st.integers(8, 20), st.integers(1, 4)), max_size=5),
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 8)), min_size=1, max_size=8),
 )
-@examples(100, 100)
+@examples(100)
 def test_cores_are_reserved_at_the_earliest_start_that_delays_no_job(
     idle: int, running: list[tuple[int, int]], queued: list[tuple[int, int]]
 ) -> None:
@@ -360,8 +360,7 @@ def test_running_jobs_are_in_order_of_their_expected_ends() -> None:
     assert list(zip(*(column[:count].tolist() for column in releases[:3]), strict=True)) == sorted(running)
 
 
-@pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
-@pytest.mark.nightly
+@pytest.mark.parametrize("variable", [*ci("NUMBA_DISABLE_JIT"), *nightly("NUMBA_BOUNDSCHECK")])
 def test_kernels_run_as_python_and_stay_inside_their_arrays(variable: str, tmp_path: Path) -> None:
     if variable in os.environ:
         pytest.skip("runs in such a process")

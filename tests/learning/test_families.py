@@ -32,7 +32,7 @@ def test_a_trace_of_a_family_is_within_its_parameters(family: str) -> None:
 
 
 @given(load=st.floats(0.05, 3.0), seed=st.integers(0, 1000))
-@examples(20, 20)
+@examples(20)
 def test_the_offered_load_is_the_one_asked_for(load: float, seed: int) -> None:
     trace = lublin.generate(500, seed, 128, load=load)
     # Submissions are whole seconds.

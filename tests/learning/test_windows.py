@@ -57,7 +57,7 @@ def test_compiled_windows_are_forks_of_the_base_policy(settings: dict[str, str],
     warmup=st.integers(1, 60),
     base=st.sampled_from(["fcfs", "easy", "sjf"]),
 )
-@examples(15, 15)
+@examples(15)
 def test_a_window_under_its_base_policy_is_part_of_the_whole_replay(
     seed: int, cores: int, warmup: int, base: str
 ) -> None:

@@ -64,7 +64,7 @@ def gigaflop(*seconds: float) -> list[float]:
 # Valiant's cost
 
 
-@examples(60, 60)
+@examples(60)
 @given(
     speeds=st.lists(st.sampled_from([1.0, 2.0, 2.5, 3.3]), min_size=1, max_size=6),
     works=st.lists(st.lists(st.floats(0.0, 1e4), min_size=6, max_size=6), min_size=1, max_size=5),
@@ -270,7 +270,7 @@ class Watched(Fluid):
         return over
 
 
-@examples(40, 40)
+@examples(40)
 @given(draw=st.randoms(use_true_random=False), contention=st.sampled_from(list(CONTENTION)))
 def test_no_task_goes_on_before_all_have_met(draw: Random, contention: str) -> None:
     platform = random_platform(draw)
@@ -328,7 +328,7 @@ def test_no_task_goes_on_before_all_have_met(draw: Random, contention: str) -> N
     assert changes.sum(0)[1:] == pytest.approx([0, 0], abs=1e-9)
 
 
-@examples(25, 25)
+@examples(25)
 @given(
     draw=st.randoms(use_true_random=False), contention=st.sampled_from([name for name in CONTENTION if name != "none"])
 )
@@ -372,7 +372,7 @@ def test_rigid_jobs_run_as_they_do_without_programs_elsewhere(draw: Random, cont
     assert (ended >= 1).all()
 
 
-@examples(20, 20)
+@examples(20)
 @given(draw=st.randoms(use_true_random=False), contention=st.sampled_from(list(CONTENTION)))
 def test_one_event_at_a_time_or_all_of_an_instant_the_jobs_run_alike(draw: Random, contention: str) -> None:
     platform = random_platform(draw)

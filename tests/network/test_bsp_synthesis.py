@@ -40,7 +40,7 @@ def made(workload):
     return [program for program in workload.program if program is not None]
 
 
-@examples(40, 40)
+@examples(40)
 @given(
     st.one_of(st.integers(1, 60), st.tuples(st.integers(1, 9), st.integers(9, 200)).map(list)),
     st.sampled_from([0.0, 0.3, 0.999, [0.1, 0.6]]),

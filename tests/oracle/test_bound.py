@@ -60,7 +60,7 @@ def known(workload: hdsim.Workload, objective: str = "mean_bounded_slowdown", in
     return ListedJobs(*(column.copy() for column in columns), 4, in_order, MEAN_COSTS[objective])
 
 
-@examples(30, 30)
+@examples(30)
 @given(seed=st.integers(0, 10**6), in_order=st.booleans())
 def test_schedules_of_lists_are_those_by_hand(seed: int, in_order: bool) -> None:
     workload = tiny(seed, 12)
@@ -103,7 +103,7 @@ def test_the_relaxation_in_closed_form() -> None:
     np.testing.assert_allclose(busy, [(5 * 2.5 + 25 * 27.5) / 30, 10])
 
 
-@examples(20, 20)
+@examples(20)
 @given(seed=st.integers(0, 10**6), objective=st.sampled_from(list(MEAN_COSTS)))
 def test_no_schedule_is_below_the_bound(seed: int, objective: str) -> None:
     workload = tiny(seed, 40)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lxml import html as dom
 from test_compare import PLATFORM, made, trained
 from test_report import Visit, visit  # noqa: F401 - a fixture
-from tiers import nightly
+from tiers import ci, nightly
 
 import hdsim
 from hdsim.report import compare_panels
@@ -127,8 +127,7 @@ def test_a_page_in_a_browser(preferred: str, tmp_path: Path, visit: Callable[...
     assert len(page.pictures()) == 3
 
 
-@pytest.mark.parametrize("width", [700, 1280])
-@pytest.mark.nightly
+@pytest.mark.parametrize("width", [*ci(700), *nightly(1280)])
 def test_tables_fit_the_page(width: int, tmp_path: Path, visit: Callable[..., Visit]) -> None:  # noqa: F811
     for seed in range(4):
         for agent in ("fcfs", "sjf", "ljf"):

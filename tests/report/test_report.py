@@ -647,7 +647,7 @@ READER = """
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_reading_the_table(tmp_path: Path, visit: Callable[..., Visit]) -> None:
     run = of_users(tmp_path / "run")
     page = visit(render(run), READER)

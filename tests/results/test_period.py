@@ -93,7 +93,7 @@ def test_a_period_without_jobs_loses_no_result() -> None:
 
 
 @given(st.data())
-@examples(60, nightly=600)
+@examples(60, at_night=600)
 def test_means_are_those_of_single_jobs_and_seconds(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 12))
     numbers = st.lists(st.integers(1, 12), min_size=count, max_size=count)

@@ -204,7 +204,7 @@ def check_against_reference(
             assert -1e-12 <= time_breakdown.waiting[row] <= time_breakdown.computation[row] + 1e-9
 
 
-@examples(60, 60)
+@examples(60)
 @given(
     draw=st.randoms(use_true_random=False),
     contention=st.sampled_from(list(CONTENTION)),

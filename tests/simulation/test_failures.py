@@ -494,7 +494,7 @@ def table(result: Result) -> list[tuple[int, float, float, list[int]]]:
 
 @pytest.mark.parametrize("interval", [None, *ci(1), 3])
 @pytest.mark.parametrize("agent", list(PLANS))
-@examples(30, 30)
+@examples(30)
 @given(case=cases())
 def test_against_a_second_replay(
     agent: str, interval: float | None, case: tuple[Platform, Workload, list[tuple[int, float, float]]]
@@ -515,7 +515,7 @@ AGENTS = ("fcfs", "sjf-random", "random-high_mem", "easy-saf", "conservative", "
 
 
 @pytest.mark.parametrize("contention", ["none", "fair_share", "threshold"])
-@examples(25, 25)
+@examples(25)
 @given(
     case=cases(),
     agent=st.sampled_from(AGENTS),

@@ -158,7 +158,7 @@ def test_a_fork_and_its_original_end_like_a_simulation_without_forks(name: str) 
         same(original.run(), expected)
 
 
-@examples(25, 25)
+@examples(25)
 @given(st.integers(0, 10**6), st.sampled_from(["sjf", "easy", "conservative-saf", "easy-wfp3-random"]), st.data())
 def test_random_forks_are_exact(seed: int, agent: str, data: st.DataObject) -> None:
     contention = data.draw(st.sampled_from(["none", "threshold", "smoothstep", "fair_share"]))
@@ -233,7 +233,7 @@ def test_a_decision_on_a_fork_leaves_the_original_alone() -> None:
 # Assumptions
 
 
-@examples(20, 20)
+@examples(20)
 @given(
     st.integers(0, 10**6), st.sampled_from(["fcfs", "easy-sjf", "conservative"]), st.sampled_from(["none", "threshold"])
 )
@@ -323,7 +323,7 @@ def test_another_agent_takes_over(order: str) -> None:
     assert found.starting_time.tolist() == start
 
 
-@examples(30, 30)
+@examples(30)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["sjf", "easy", "easy-sjf", "conservative-saf", "easy-fcfs-low_power"]),

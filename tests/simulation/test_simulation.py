@@ -299,7 +299,7 @@ def rate(held: list[int], share: dict[int, Fraction], requested: int, contends: 
 
 
 @pytest.mark.parametrize("executor", ["uncontended", "contended", "bsp"])
-@examples(40, 40)
+@examples(40)
 @given(first=cores, changes=changes, runtime=st.integers(1, 60))
 def test_dates_are_those_of_the_integral_of_the_rate(
     two_speeds: hdsim.Platform, executor: str, first: list[int], changes: list[Any], runtime: int

@@ -62,7 +62,7 @@ def _measure(
 ) -> tuple[tuple[Measurement, dict[Point, float]], dict[str, Any]]:
     from tqdm import tqdm
 
-    durations = dict(_begun(measurement, directory))
+    durations = dict(measurement.measured(directory))
     total, done = (sum(map(measurement.expected, points)) for points in (measurement.points, durations))
     layout = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"
     try:
