@@ -85,7 +85,8 @@ def batsim_serve(
     from hdsim.backends.batsim.hosts import hosts_of, load_hosts
     from hdsim.backends.batsim.inputs import Options, read_events, read_jobs
     from hdsim.backends.batsim.output import make_folder
-    from hdsim.backends.batsim.server import SCHEDULER, BatsimServer
+    from hdsim.backends.batsim.protocol import SCHEDULER
+    from hdsim.backends.batsim.server import BatsimServer
     from hdsim.backends.batsim.zeromq import SchedulerSocket, serve
     from hdsim.platform.load import load_platform
     from hdsim.simulation.setup import make_model

@@ -93,7 +93,7 @@ class StaticWindow(Controller):
 
 
 class _Horizon(Controller):
-    """Divides the supersteps of the horizon into windows by dynamic programming.
+    """Divides the next `horizon` supersteps into windows by dynamic programming.
 
     `length_punishment` is a factor on the predicted duration of a window for each of its supersteps, as later
     predictions are less certain.

@@ -13,8 +13,8 @@ def allocate(table: Floats, first: Ints, width: Ints, increments: int, decay: fl
     An increment goes to the task with the largest sum of gains. In superstep i of a window the slowest task alone
     gains: decay^i times the seconds by which one more increment shortens it, which may be negative. The first task of
     equal duration counts as the slowest, and of equal gains the task of the earliest superstep is chosen. `table` has
-    (J, n, L) durations in each superstep after 0, 1, ... increments; more than L - 1 increments have the duration of L
-    - 1. Windows begin with (B,) supersteps `first` and have (B,) numbers of supersteps `width`, at least 1.
+    (J, n, L) durations in each superstep after 0, 1, ... increments; more increments than that have the last duration.
+    Windows begin with (B,) supersteps `first` and have (B,) numbers of supersteps `width`, at least 1.
     """
     tasks, n, levels = table.shape
     # The lowest bits of a duration hold the task, the largest value for the first task: one maximum finds both.

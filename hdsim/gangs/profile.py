@@ -20,7 +20,6 @@ from hdsim.util.units import LONGEST_TIME
 if TYPE_CHECKING:
     from scipy.interpolate import RectBivariateSpline
 
-
 COLUMNS = ("Task Name", "Workload Size", "CPU Shares", "Duration")
 #: A bicubic spline needs as many values in each direction.
 _FEWEST = 4

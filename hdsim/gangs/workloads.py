@@ -130,9 +130,10 @@ def _read_tables(names: Iterable[str], folder: Path, kind: str) -> dict[str, Flo
 def csv_file(folder: Path, name: str) -> Path:
     """Returns the file ``NAME.csv`` or ``NAME.csv.gz`` of a folder; ConfigError if there is neither."""
     plain, packed = folder / f"{name}.csv", folder / f"{name}.csv.gz"
-    if not (plain.is_file() or packed.is_file()):
-        raise ConfigError(f"expected {plain.name} or {packed.name}, found neither", where=str(folder))
-    return plain if plain.is_file() else packed
+    for path in (plain, packed):
+        if path.is_file():
+            return path
+    raise ConfigError(f"expected {plain.name} or {packed.name}, found neither", where=str(folder))
 
 
 def _read_table(path: Path) -> Floats:

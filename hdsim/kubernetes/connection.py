@@ -38,6 +38,10 @@ _SILENCE = 120.0
 _PATIENCE = 10.0
 #: Seconds without an answer after which a late answer is logged.
 _SLOW = 2.0
+#: Label of everything that hdsim creates.
+MANAGED = {"app.kubernetes.io/managed-by": "hdsim"}
+#: Query that selects what has the label.
+SELECTOR = "labelSelector=" + ",".join(f"{key}%3D{value}" for key, value in MANAGED.items())
 _JSON = "application/json"
 #: HTTP statuses of objects that are not valid, are there already, or belong in a namespace that does not exist.
 _MISTAKES = (400, 404, 409, 422)
@@ -415,7 +419,7 @@ class Permission(NamedTuple):
 
 
 def require(connection: Connection, permissions: Iterable[Permission]) -> None:
-    """Checks that credentials permit all calls of a run.
+    """Checks that credentials permit all calls of a run, some of which come hours after its start or after a fault.
 
     Raises:
         ConfigError: Some are not permitted; all are listed with the rules that permit them.

@@ -14,8 +14,7 @@ from hdsim.errors import BackendError, ConfigError
 from hdsim.gangs.real.launcher import Launcher
 from hdsim.gangs.stressors import Stressors
 from hdsim.kubernetes.cache import Cache, Change
-from hdsim.kubernetes.connection import Call, Connection, Permission, require
-from hdsim.kubernetes.objects import MANAGED
+from hdsim.kubernetes.connection import MANAGED, Call, Connection, Permission, require
 
 #: Working directory of a task in its container.
 _FOLDER = "/tmp"

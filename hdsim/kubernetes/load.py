@@ -15,8 +15,8 @@ import orjson
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.cache import Cache
-from hdsim.kubernetes.connection import Connection, NoAnswer, reason_of
-from hdsim.kubernetes.objects import DURATION, MANAGED, SELECTOR, JobPods, pod_manifest
+from hdsim.kubernetes.connection import MANAGED, SELECTOR, Connection, NoAnswer, reason_of
+from hdsim.kubernetes.objects import DURATION, JobPods, pod_manifest
 
 if TYPE_CHECKING:
     from hdsim.workload.generators.deployments import Deployment

@@ -16,8 +16,8 @@ import numpy as np
 
 from hdsim.cluster.requests import Amounts
 from hdsim.errors import BackendError, ConfigError, PlatformError
-from hdsim.kubernetes.connection import Connection
-from hdsim.kubernetes.objects import FAKE, GPU, MANAGED, SELECTOR, UNLIMITED, NodeView
+from hdsim.kubernetes.connection import MANAGED, SELECTOR, Connection
+from hdsim.kubernetes.objects import FAKE, GPU, UNLIMITED, NodeView
 from hdsim.platform.model import HOSTNAME, INSTANCE_TYPE, Platform
 from hdsim.platform.schema import NO_SCHEDULE, NODE_NAME, QUANTITIES, Taint
 from hdsim.util.inputs import read_yaml

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from hdsim.cluster.requests import Amounts
+from hdsim.kubernetes.connection import MANAGED
 from hdsim.platform.schema import NO_SCHEDULE, Taint
 from hdsim.util.plugins import optional
 from hdsim.workload.constraints import Constraints, Requirement
@@ -29,10 +30,6 @@ CLOCK = "hdsim.io/clock"
 POD_GROUP = "hdsim.io/pod-group"
 POD_GROUP_SIZE = "hdsim.io/pod-group-size"
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-#: Label of everything that hdsim creates.
-MANAGED = {"app.kubernetes.io/managed-by": "hdsim"}
-#: Query that selects what has the label.
-SELECTOR = "labelSelector=" + ",".join(f"{key}%3D{value}" for key, value in MANAGED.items())
 #: Annotation of nodes whose pods Kwok runs.
 FAKE = "kwok.x-k8s.io/node"
 GPU = "nvidia.com/gpu"

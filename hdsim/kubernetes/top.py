@@ -24,11 +24,23 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 class WatchedPod:
     """A pod, and the message of its condition PodScheduled, why it has no node; empty without one."""
 
-    key: str
-    uid: str
-    version: str
     pod: PodView
     reason: str
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return self.pod.key
+
+    @property
+    def uid(self) -> str:
+        """Unique id."""
+        return self.pod.uid
+
+    @property
+    def version(self) -> str:
+        """Resource version."""
+        return self.pod.version
 
     @property
     def state(self) -> str:
@@ -42,8 +54,7 @@ class WatchedPod:
         """Reads a Pod object."""
         conditions = pod.get("status", {}).get("conditions") or ()
         reasons = [each.get("message", "") for each in conditions if each["type"] == "PodScheduled"]
-        view = PodView.of(pod)
-        return cls(view.key, view.uid, view.version, view, reasons[0] if reasons else "")
+        return cls(PodView.of(pod), reasons[0] if reasons else "")
 
 
 class NodeUse(NamedTuple):

@@ -32,7 +32,6 @@ SHARING = ("equal", "latency", "rounds")
 #: Source node, target node, bytes.
 Message = tuple[int, int, float]
 
-
 #: Stream, remaining amount and rate of each unfinished flow.
 States = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 

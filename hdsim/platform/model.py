@@ -133,7 +133,7 @@ class Platform:
     def _freeze(self) -> None:
         for value in self.__dict__.values():
             if isinstance(value, np.ndarray):
-                value.setflags(write=False)
+                read_only(value)
 
     @cached_property
     def n_cores(self) -> int:

@@ -23,6 +23,7 @@ from hdsim.results.metrics import slowdown, summary
 from hdsim.results.period import Period
 from hdsim.results.schedule import Schedule
 from hdsim.results.segments import powered_until
+from hdsim.util.arrays import read_only
 from hdsim.util.plugins import optional
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ class JobTable(dict[str, Column]):
         if column is None:
             if name not in self._makers:
                 raise KeyError(f"'{name}'{nearest(name, self._makers)}; columns: {', '.join(self._makers)}")
-            column = self._makers[name]()
-            column.flags.writeable = False
+            column = read_only(self._makers[name]())
             dict.__setitem__(self, name, column)
         return column
 

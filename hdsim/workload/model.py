@@ -48,8 +48,6 @@ _INTS: dict[str, int | None] = {
 }
 _OBJECTS = {"profile": "", "extra": None, "program": None, "gang": None, "constraints": None}
 COLUMNS = ("job_id", *_FLOATS, *_INTS, "fixed_duration", *_OBJECTS)
-#: Attributes of a workload that are no columns.
-_OTHERS = ("profiles", "names", "name", "source", "sha256", "header", "dropped", "reference_gflops")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -150,13 +148,13 @@ class Workload:
         Raises:
             WorkloadError: There is no job, a column is unknown or of a wrong length, or a value is not allowed.
         """
-        others = {key: given.pop(key) for key in _OTHERS if key in given}
-        source = others.setdefault("source", "<columns>")
+        others = {key: value for key in _OTHERS if (value := given.pop(key, None)) is not None}
+        source = others.get("source", cls.source)
         given |= {"submission_time": submission_time, "runtime": runtime, "requested_cores": requested_cores}
         for key in given:
             if key not in COLUMNS:
-                allowed = ", ".join(COLUMNS)
-                raise WorkloadError(f"unknown column '{key}'{nearest(key, COLUMNS)}; allowed: {allowed}", where=source)
+                allowed, near = ", ".join(COLUMNS), nearest(key, (*COLUMNS, *_OTHERS))
+                raise WorkloadError(f"unknown column '{key}'{near}; allowed: {allowed}", where=source)
         jobs = np.size(submission_time)
         if jobs == 0:
             raise WorkloadError("expected at least one job, got none", where=source)
@@ -326,6 +324,10 @@ class Workload:
         span = float(self.submission_time[-1])
         work = float(np.dot(self.runtime, self.requested_cores))
         return work / (self.cluster_cores * span) if span > 0 else np.inf
+
+
+#: Attributes of a workload that are no columns and may be given.
+_OTHERS = tuple(each.name for each in dataclasses.fields(Workload) if each.init and each.name not in COLUMNS)
 
 
 def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:

@@ -18,6 +18,7 @@ from hdsim.workload.raw import IS_POD, RawJobs, plain
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
+
 _CONSTRAINTS = ("nodeSelector", "affinity", "tolerations")
 _STORAGE = "ephemeral-storage"
 _FIELDS = ("cpu", _STORAGE, "priority", *_CONSTRAINTS)

@@ -53,8 +53,8 @@ class Step:
     kind: StepType  # see :class:`StepType`
     work: tuple[float, ...]  # reference seconds of each task, or one number for all tasks
     pattern: Pattern | None = None  # messages, None for none
-    gap: float = 0.0  # valiant's g in seconds per byte, used if the network is not simulated
-    latency: float = 0.0  # valiant's l in seconds: duration of the barrier after the last message
+    gap: float = 0.0  # Valiant's g in seconds per byte, used if the network is not simulated
+    latency: float = 0.0  # Valiant's l in seconds: duration of the barrier after the last message
 
     @cached_property
     def longest(self) -> float:

@@ -69,7 +69,8 @@ _IDENTITIES = {
     "queue": QUEUE,
     "partition": PARTITION,
 }
-_OWNERS = tuple(_IDENTITIES)[2:]
+#: Those of fields 12 to 16, in the order of the fields.
+_OWNERS = ("user", "group", "executable", "queue", "partition")
 _WHOLE = (*_IDENTITIES.values(), ALLOCATED, REQUESTED)
 #: Integers above this are not exact in float64.
 _EXACT = 2.0**53

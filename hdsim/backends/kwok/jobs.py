@@ -62,8 +62,8 @@ class PodJobs:
         self.of_job: dict[int, list[Member]] = {}  # pods of each job, as long as one of them is there
         self.gangs = Gangs(settings.gang_timeout)  # pods that wait for others
         self.bindings = 0  # number of pods that were bound
-        #: late: Seconds that these have taken longer, from the decision to the end.
         #: asked: Seconds that the pods that have succeeded were to run.
+        #: late: Seconds that these have taken longer, from the decision to the end.
         self.asked = self.late = 0.0
         # Pods that were deleted.
         self._gone: list[Record] = []

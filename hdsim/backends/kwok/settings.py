@@ -70,12 +70,9 @@ class KwokSettings:
                 f"expected 0 with backend.clock=virtual, in which no nodes come, got {self.spare_nodes}",
                 where="backend.spare_nodes",
             )
+        check_keys("backend.leader_election", self.leader_election, _ELECTION_RULES)
         election = {"enabled": True, "namespace": "kube-system", **asdict(Timing()), **self.leader_election}
         require("backend.leader_election", _ELECTION_RULES, election)
-        unknown = [key for key in election if key not in _ELECTION_RULES]
-        if unknown:
-            allowed = ", ".join(_ELECTION_RULES)
-            raise ConfigError(f"unknown key {unknown[0]}; allowed: {allowed}", where="backend.leader_election")
         if not election["retry"] < election["renew"] < election["lease"]:
             raise ConfigError(
                 f"expected retry < renew < lease, got {election['retry']:g}, {election['renew']:g}, "

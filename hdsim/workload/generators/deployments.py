@@ -21,6 +21,7 @@ from hdsim.workload.raw import IS_POD, LIMITS, RawJobs
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
+
 _SHARE = numbers_between(0, 1)
 _NUMBERS = Rule(
     "a number, a text with a unit, or a list of them",
