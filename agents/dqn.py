@@ -20,11 +20,14 @@ from torch import nn
 
 from hdsim.decisions.actions.place_job import PlaceJob
 from hdsim.errors import ConfigError
-from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw, one_hot
 from hdsim.learning.settings import integer, layer_widths, number
-from hdsim.learning.training.buffer import ReplayBuffer, TransitionBatch
+from hdsim.learning.training.buffer import ReplayBuffer
 from hdsim.learning.training.demonstrations import Demonstrations
 from hdsim.learning.training.networks import descend, score_network
+
+#: Columns of transitions that an update reads.
+_USED = ("observations", "actions", "rewards", "next_observations", "next_masks", "discounts")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -90,7 +93,7 @@ class DQNAgent(LearningAgent):
         self.environments: Sequence[Any] = ()
         self.demonstrations: Demonstrations | None = None
 
-    def scorer(self, shapes: TensorShapes, gain: float) -> nn.Module:
+    def scorer(self, shapes: TensorShapes, gain: float = 0.01) -> nn.Module:
         """Estimator of the value Q of each action."""
         return score_network(shapes, self.hidden, self.kernel, gain)
 
@@ -134,7 +137,7 @@ class DQNAgent(LearningAgent):
     def probabilities(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """1 for the best legal action."""
         values = self.network(self.tensors(observations)).cpu().numpy()
-        return np.eye(masks.shape[1])[np.where(masks, values, -np.inf).argmax(axis=1)]
+        return one_hot(np.where(masks, values, -np.inf).argmax(axis=1), masks.shape[1])
 
     def explore(self, observations: Any, masks: np.ndarray) -> np.ndarray:
         """Epsilon-greedy among the legal actions; at first the demonstrated actions, if there is a recording."""
@@ -165,7 +168,8 @@ class DQNAgent(LearningAgent):
         return losses
 
     def _update(self) -> dict[str, float]:
-        batch = TransitionBatch(*map(self.tensors, self.buffer.sample(self.batch_size, self.rng)))
+        drawn = self.buffer.sample(self.batch_size, self.rng)
+        batch = drawn._replace(**{name: self.tensors(getattr(drawn, name)) for name in _USED})
         with torch.no_grad():
             target_values = self.target(batch.next_observations)
             judge = self.network(batch.next_observations) if self.double else target_values

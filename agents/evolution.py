@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, one_hot
 from hdsim.learning.settings import integer, layer_widths, number
 from hdsim.learning.training.evolution import EvolutionStrategy
 from hdsim.learning.training.networks import numpy_policy, score_network
@@ -68,7 +68,7 @@ class Evolution(LearningAgent):
 
     def probabilities(self, observations: Any, masks: Flags) -> Floats:
         """1 for the chosen action."""
-        return np.eye(masks.shape[1])[self._chosen(observations, masks)]
+        return one_hot(self._chosen(observations, masks), masks.shape[1])
 
     def explore(self, observations: Any, masks: Flags) -> Ints:
         """Returns the actions of the current member; members explore by their weights, not by random actions."""

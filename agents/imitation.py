@@ -131,9 +131,9 @@ class ImitationAgent(SoftmaxAgent):
         self.steps = 0
         self.student = copy.deepcopy(self.network)  # the network of the present iteration
 
-    def scorer(self, shapes: TensorShapes) -> nn.Module:
+    def scorer(self, shapes: TensorShapes, gain: float = 0.01) -> nn.Module:
         """Network that scores each action."""
-        return score_network(shapes, self.hidden, self.kernel)
+        return score_network(shapes, self.hidden, self.kernel, gain)
 
     # ---- demonstrations
 

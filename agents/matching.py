@@ -56,7 +56,7 @@ class MatchingAgent(Evolution):
     # ---- choosing
 
     def begin(self, cluster: Cluster) -> None:
-        """See :class:`LearningAgent`.
+        """Reads the weights; see :meth:`hdsim.learning.agent.LearningAgent.begin`.
 
         Raises:
             ConfigError: The agent is not trained, cores have no ids, or jobs request GPUs.

@@ -23,7 +23,7 @@ import torch
 from gymnasium import spaces
 
 from hdsim.errors import ConfigError, nearest, not_one_of
-from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw
+from hdsim.learning.agent import LearningAgent, TensorShapes, Transitions, draw, one_hot
 from hdsim.learning.settings import integer, number
 
 #: Algorithms and the packages they are in.
@@ -128,7 +128,7 @@ class SB3Agent(LearningAgent):
         """Probabilities of the policy among the legal actions; DQN takes the best of them."""
         if self._off_policy:
             values = self.policy.q_net(self.tensors(observations)).cpu().numpy()
-            return np.eye(masks.shape[1])[np.where(masks, values, -np.inf).argmax(axis=1)]
+            return one_hot(np.where(masks, values, -np.inf).argmax(axis=1), masks.shape[1])
         legal = self._distribution(observations, masks).probs.double().cpu().numpy() * masks
         # A policy without masks may give all probability to illegal actions.
         legal += masks * (legal.sum(axis=1, keepdims=True) == 0)

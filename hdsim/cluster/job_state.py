@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,14 @@ T = TypeVar("T", float, int)
 class ReadOnlyError(DecisionError):
     """Something else than the backend has changed a `ReadOnlyList`."""
 
+    change = (
+        "has changed cluster.starting_time, finish_time or state: agents read the state and change it by cluster.start "
+        "and the other methods"
+    )
+
+    def __init__(self) -> None:
+        super().__init__(f"something else than the backend {self.change}")
+
 
 class ReadOnlyList(list[T]):
     """A value of each job that only the backend changes, by `write` and `grow`; an agent that does is refused."""
@@ -30,14 +38,15 @@ class ReadOnlyList(list[T]):
     write = list.__setitem__
     grow = list.extend
 
-    def _refused(self, *_: Any) -> NoReturn:
-        raise ReadOnlyError(
-            "cluster.starting_time, finish_time or state: agents read the state and change it by cluster.start and the "
-            "other methods"
-        )
+    def _refused(self, *_: Any, **__: Any) -> NoReturn:
+        raise ReadOnlyError
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refused
-    append = clear = extend = insert = pop = remove = reverse = sort = _refused  # type: ignore[assignment]
+    append = clear = extend = insert = pop = remove = reverse = sort = _refused
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        # Others are made by `extend`.
+        return ReadOnlyList, (self[:],)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ReadOnlyList[T]:
         """Returns a copy; the values are numbers."""

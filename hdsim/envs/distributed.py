@@ -59,15 +59,14 @@ class RayVectorEnv(ShareVectorEnv):
         first = SchedulingEnv(**settings)
         settings |= first.inputs
         self._connected = connect(address, workers or num_envs, "train.ray_address")
-        import ray
-
-        if workers is None:
-            workers = max(1, min(num_envs, int(ray.cluster_resources().get("CPU", 1))))
-        bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
-        nodes = _RayNodes()
-        self._workers = list[_RayActor]()
+        self._workers: list[_RayActor] = []
         try:
-            kept = ray.put(settings)
+            import ray
+
+            if workers is None:
+                workers = max(1, min(num_envs, int(ray.cluster_resources().get("CPU", 1))))
+            bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
+            kept, nodes = ray.put(settings), _RayNodes()
             for begin, end in itertools.pairwise(bounds):
                 self._workers.append(_RayActor(kept, begin, end, timeout, nodes))
             super().__init__(first, num_envs, LocalShare((), same_step=True), self._workers, SAME_STEP)

@@ -456,6 +456,11 @@ def _joined(join: Callable[[Sequence[Any]], Any], observations: Sequence[Any]) -
     return join(observations)
 
 
+def one_hot(chosen: Ints, size: int) -> Floats:
+    """Returns (E, size) rows with 1 at the (E,) chosen places."""
+    return (chosen[:, None] == np.arange(size)).astype(np.float64)
+
+
 def draw(probabilities: Floats, rng: np.random.Generator) -> Ints:
     """(E,) one action from each row of probabilities (E, A); never one of probability 0."""
     cumulated = probabilities.cumsum(axis=1)

@@ -276,8 +276,8 @@ def check_document(
 
     def each(section: str) -> Iterable[tuple[str, Checker, Any, str]]:
         found = types.sections[section]
-        for type_name, content in (found.content or {}).items() if found.names else ():
-            yield type_name, found.checker, content, child_path(found.prefix, type_name)
+        for type_name in found.names or ():
+            yield type_name, found.checker, (found.content or {})[type_name], child_path(found.prefix, type_name)
 
     processor_types = {key: _processor_type(at, value, path) for key, at, value, path in each("processor")}
     node_types = {key: _node_type(at, value, path, types) for key, at, value, path in each("node")}

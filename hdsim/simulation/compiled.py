@@ -49,18 +49,18 @@ if TYPE_CHECKING:
 _INSTANTS = 4096
 
 
-def compiled_cores(platform: Platform, workload: Workload, setup: ReplaySetup, **events: bool) -> CompiledCores | None:
-    """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention.
-
-    `kill_at_walltime` and `batch_events` are as for :func:`make_replay`, also in the other modules.
-    """
+def compiled_cores(
+    platform: Platform, workload: Workload, setup: ReplaySetup, *, kill_at_walltime: bool, batch_events: bool
+) -> CompiledCores | None:
+    """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention."""
     rules, refused = stock_rules(setup.agent), setup.infeasible
     if rules is None or not has_kernel(rules) or setup.contention is not None or setup.failures is not None:
         return None
     ranked = interchangeable_cores(platform, workload, setup.agent.core_policy)
     if ranked is None:
         return None
-    make_state = partial(make_replay, workload, rules, len(ranked), refused, **events)
+    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+    make_state = partial(make_replay, workload, rules, len(ranked), refused, **options)
     return CompiledCores(platform, workload, refused, make_state, make_checks(rules, len(ranked)), ranked)
 
 
@@ -175,7 +175,7 @@ def advance(replay: Replay, checks: learned.Checks | None, instants: int) -> int
     return int(told)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CompiledReplay(ABC):
     """A replay in compiled code that ends, pauses and leaves its result."""
 
@@ -273,7 +273,7 @@ class CompiledReplay(ABC):
         return final
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CompiledCores(CompiledReplay):
     """A replay on interchangeable cores."""
 

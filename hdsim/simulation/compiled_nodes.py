@@ -45,7 +45,9 @@ _MOST_TREES = 64
 _BACKFILLS = ("none", "easy", "greedy", "conservative")
 
 
-def compiled_nodes(platform: Platform, workload: Workload, setup: ReplaySetup, **events: bool) -> CompiledNodes | None:
+def compiled_nodes(
+    platform: Platform, workload: Workload, setup: ReplaySetup, *, kill_at_walltime: bool, batch_events: bool
+) -> CompiledNodes | None:
     """Returns the replay of what has been set up, None if only the engine has what it needs."""
     rules, model = stock_rules(setup.agent), setup.contention
     if rules is None or not has_kernel(rules) or rules.backfill not in _BACKFILLS or setup.failures is not None:
@@ -55,7 +57,8 @@ def compiled_nodes(platform: Platform, workload: Workload, setup: ReplaySetup, *
     if setup.agent.core_policy in SCORES:
         return None
     policy, refused = setup.agent.core_policy, setup.infeasible
-    make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, setup.rng, **events)
+    options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+    make_state = partial(make_node_replay, platform, workload, rules, policy, model, refused, setup.rng, **options)
     return CompiledNodes(platform, workload, refused, make_state, make_checks(rules, platform.n_cpu_cores), model)
 
 
@@ -67,13 +70,16 @@ def make_node_replay(
     contention: Contention | None,
     infeasible: Ints,
     rng: np.random.Generator,
-    **events: bool,
+    *,
+    kill_at_walltime: bool,
+    batch_events: bool,
 ) -> Replay:
     """Returns a replay before its first event; see :func:`hdsim.simulation.compiled.make_replay`.
 
     The core policy and the contention model, None if no job can be slowed down, have kernels; `rng` is the source of
     the draws of the core policy ``random``, in its state when the replay begins.
     """
+    events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
     replay = make_replay(workload, rules, platform.n_cpu_cores, infeasible, on_nodes=True, **events)
     requests, n, cores, backfill = Requests.of(workload, platform), len(workload), platform.n_cores, rules.backfill
     store = NodeCores(platform, requests, core_policy, rng)
@@ -160,7 +166,7 @@ def _candidates(order: Ints, jobs: JobRequests, kinds: int) -> Candidates:
     )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CompiledNodes(CompiledReplay):
     """A replay on nodes."""
 

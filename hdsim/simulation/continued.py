@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from hdsim.simulation.setup import ReplaySetup
 
 
-def continued_replay(setup: ReplaySetup, env: Engine, **events: bool) -> ContinuedCores | ContinuedNodes | None:
+def continued_replay(
+    setup: ReplaySetup, env: Engine, *, kill_at_walltime: bool, batch_events: bool
+) -> ContinuedCores | ContinuedNodes | None:
     """Returns the rest of a replay in compiled code, None if only the engine has what it needs.
 
     The rest begins with a scheduling pass at the present instant, in which all queued jobs count as submitted.
@@ -37,12 +39,12 @@ def continued_replay(setup: ReplaySetup, env: Engine, **events: bool) -> Continu
     if rules is None or not rules.static:
         return None
     changed = held.closed or held.begin or held.restarts or cluster.requests.open_ended
-    if rest is None or changed or not events["batch_events"] or not cluster.has_core_ids:
+    if rest is None or changed or not batch_events or not cluster.has_core_ids:
         return None
     now, submission = cluster.now, cluster.workload.submission_time[rest.coming.start : rest.coming.stop]
     if any(rest.dates[job] <= now for job in cluster.running) or (submission <= now).any():
         return None
-    jobs = cluster.workload
+    jobs, events = cluster.workload, {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
     counted = compiled_cores(cluster.platform, jobs, setup, **events)
     if counted is not None:
         return ContinuedCores(counted, cluster, rest)

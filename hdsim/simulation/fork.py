@@ -111,11 +111,11 @@ class LiveJobs:
     Attributes:
         cluster: The state.
         deciding: Whether copies begin with a scheduling pass.
-        user_processes: Number of processes of the user.
+        user_processes: Signs of processes of the user: none.
         active_process: The process of the user that runs now.
     """
 
-    deciding, user_processes, active_process = True, 0, None
+    deciding, user_processes, active_process = True, "", None
 
     def __init__(self, setup: ReplaySetup, *, kill_at_walltime: bool) -> None:
         self.cluster = setup.cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -136,39 +137,44 @@ def decide(agent: Agent, cluster: Cluster) -> None:
     Raises:
         DecisionError: The agent has changed what only the simulation changes.
     """
-    queue, running, state = cluster.queue, cluster.running, cluster.state
-    begun, ended = cluster.starting_time, cluster.finish_time
-    now, waiting = cluster.now, len(cluster.queue) + len(cluster.rejected) + len(cluster.started)
-    held = len(cluster.running) - len(cluster.started)
+    now, owned, counts = cluster.now, _owned(cluster), _counts(cluster)
     outermost = watch.begin(now)
     try:
         agent.decide(cluster)
     except ReadOnlyError as error:
-        raise DecisionError(f"{_author(agent)} has changed {error}") from error
+        raise DecisionError(f"{_author(agent)} {error.change}") from error
     finally:
         if outermost:
             watch.end()
-    same = cluster.queue is queue and cluster.running is running and cluster.state is state
-    if not (same and cluster.starting_time is begun and cluster.finish_time is ended):
+    if not all(map(operator.is_, _owned(cluster), owned)):
         raise DecisionError(
             f"{_author(agent)} has replaced cluster.queue, running, starting_time, finish_time or state"
         )
-    left = len(cluster.queue) + len(cluster.rejected) + len(cluster.started) - waiting
-    ran = len(cluster.running) - len(cluster.started) - held
-    if cluster.now == now and not left and not ran:
-        return
     if cluster.now != now:
         raise DecisionError(
             f"{_author(agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state and "
             "change it by cluster.start and the other methods"
         )
-    name, change, way = (
-        ("queue", left, "cluster.start or cluster.reject") if left else ("running", ran, "cluster.start")
-    )
+    if (after := _counts(cluster)) == counts:
+        return
+    entered = after[0] - counts[0]
+    name, way = ("queue", "cluster.start or cluster.reject") if entered else ("running", "cluster.start")
+    entered = entered or after[1] - counts[1]
     raise DecisionError(
-        f"{_author(agent)} has changed cluster.{name}: {abs(change)} jobs have "
-        f"{'left it' if change < 0 else 'entered it'} without {way}"
+        f"{_author(agent)} has changed cluster.{name}: {abs(entered)} jobs have "
+        f"{'left it' if entered < 0 else 'entered it'} without {way}"
     )
+
+
+def _owned(cluster: Cluster) -> tuple[Any, ...]:
+    """The state that a pass changes in place and never replaces."""
+    return cluster.queue, cluster.running, cluster.starting_time, cluster.finish_time, cluster.state
+
+
+def _counts(cluster: Cluster) -> tuple[int, int]:
+    """Numbers that a pass keeps: jobs that wait or have left the queue in it, and those that ran before it."""
+    started = len(cluster.started)
+    return len(cluster.queue) + len(cluster.rejected) + started, len(cluster.running) - started
 
 
 def _author(agent: Agent) -> str:
