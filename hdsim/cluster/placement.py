@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cluster.kernels.placements import count_cores
-from hdsim.util.arrays import Ints
+from hdsim.util.arrays import Ints, read_only
 from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Placement:
-    """Concrete cores of a job.
+    """Concrete cores of a job, in read-only arrays.
 
     Attributes:
         ids: (n + g,) ids of cores and GPUs, ascending.
@@ -27,8 +27,8 @@ class Placement:
     __slots__ = ("_groups", "_platform", "cores", "ids")
 
     def __init__(self, ids: Ints, platform: Platform) -> None:
-        self.ids = ids
-        self.cores = ids[~platform.is_gpu[platform.core_processor[ids]]] if platform.n_gpus else ids
+        self.ids = read_only(ids)
+        self.cores = read_only(ids[~platform.is_gpu[platform.core_processor[ids]]]) if platform.n_gpus else ids
         self._platform = platform
         self._groups: tuple[Ints, Ints, Ints, Ints] | None = None
 
@@ -65,5 +65,6 @@ class Placement:
         if self._groups is None:
             platform, out = self._platform, np.empty((4, len(self.cores)), np.int64)
             processors, nodes = count_cores(platform.core_processor, platform.processor_node, self.cores, out)
+            read_only(out)
             self._groups = out[0, :processors], out[1, :processors], out[2, :nodes], out[3, :nodes]
         return self._groups

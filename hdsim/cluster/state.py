@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 from procset import ProcSet
 
 from hdsim.cluster.allocations import Allocations
-from hdsim.cluster.job_state import UNFINISHED, FailedStart, FinalState, JobView, ReadOnlyList, completed
+from hdsim.cluster.job_state import (
+    UNFINISHED,
+    FailedStart,
+    FinalState,
+    JobView,
+    ReadOnlyDict,
+    ReadOnlyList,
+    WaitingJobs,
+    completed,
+)
 from hdsim.cluster.requests import Requests, millicores
 from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.failing import FailingCores
@@ -58,21 +67,6 @@ _FOR_AGENTS = (
 )
 # Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
 _QUEUED, _RUNNING, _STARTING = int(FinalState.QUEUED), int(FinalState.RUNNING), int(FinalState.STARTING)
-
-
-class WaitingJobs(dict[int, None]):
-    """The queued jobs in order of submission, as keys; a loop over them may start jobs."""
-
-    def __iter__(self) -> Iterator[int]:
-        """Iterates over the jobs that are queued when the loop begins."""
-        return iter(list(super().__iter__()))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> WaitingJobs:
-        # From a list twice as fast as from an iterator.
-        return WaitingJobs(dict.fromkeys(list(super().__iter__())))
-
-    def __repr__(self) -> str:
-        return str(list(self))
 
 
 class Cluster:
@@ -171,9 +165,9 @@ class Cluster:
         self.platform = platform
         self._jobs = GrowingWorkload(workload)
         self.now = 0.0
-        self.queue: dict[int, None] = WaitingJobs()
-        self.running: dict[int, Any] = {}
-        self.starting: dict[int, float] = {}
+        self.queue = WaitingJobs()
+        self.running = ReadOnlyDict[Any]()
+        self.starting = ReadOnlyDict[float]()
         self.held: dict[int, None] = {}
         self.arrived = self.doubled = 0
         self.open_ended = open_ended
@@ -304,7 +298,7 @@ class Cluster:
     def submit(self, job: int) -> None:
         """Puts an arriving job into the queue."""
         self.arrived += 1
-        self.queue[job] = None
+        self.queue.write(job, None)
         self.state.write(job, _QUEUED)
         self.submitted.append(job)
 
@@ -357,7 +351,8 @@ class Cluster:
         else:
             self._leave_queue(job, "adopted")
         self.cores.allocate(job, placement, may_overcommit=True)
-        self.running[job] = self.placements[job] = placement
+        self.running.write(job, placement)
+        self.placements[job] = placement
         self.starting_time.write(job, time)
         self.state.write(job, _RUNNING)
 
@@ -373,7 +368,7 @@ class Cluster:
             raise BackendError(
                 f"job {self._name(job)}: expected a start between {submitted:g} and {self.now:g} s, got {time:g}"
             )
-        del self.starting[job]
+        self.starting.take(job)
         self.placements[job] = self.running[job]
         self.starting_time.write(job, time)
         self.state.write(job, _RUNNING)
@@ -399,8 +394,8 @@ class Cluster:
             BackendError: No start of the job is being waited for.
         """
         self._require_starting(job, "taken back")
-        self.failed_starts.append(FailedStart(job, self.starting.pop(job), self.now, reason))
-        self.cores.release(job, self.running.pop(job))
+        self.failed_starts.append(FailedStart(job, self.starting.take(job), self.now, reason))
+        self.cores.release(job, self.running.take(job))
         self.ended.append(job)
         self._queue_in_order(job)
 
@@ -412,7 +407,7 @@ class Cluster:
         """
         if job in self.starting:
             raise BackendError(self._misplacement(job, "ended", "running"))
-        self.cores.release(job, self.running.pop(job))
+        self.cores.release(job, self.running.take(job))
         self.finish_time.write(job, self.now if time is None else time)
         self.state.write(job, state)
         self.ended.append(job)
@@ -420,7 +415,7 @@ class Cluster:
     def interrupt(self, job: int, lost: float) -> None:
         """Puts a running job, one of whose nodes fails, back into its place in the queue; it repeats `lost` seconds."""
         self.allocations.interrupt(job, self.starting_time[job], self.now, lost)
-        self.cores.release(job, self.running.pop(job))
+        self.cores.release(job, self.running.take(job))
         self.starting_time.write(job, math.nan)
         self.ended.append(job)
         self._queue_in_order(job)
@@ -483,11 +478,11 @@ class Cluster:
             if placement is None:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
         self.cores.allocate(job, placement)
-        del self.queue[job]
-        self.running[job] = placement
+        self.queue.take(job)
+        self.running.write(job, placement)
         self.started.append(job)
         if self.confirms_starts:
-            self.starting[job] = self.now
+            self.starting.write(job, self.now)
             self.state.write(job, _STARTING)
         else:
             self.placements[job] = placement
@@ -611,7 +606,7 @@ class Cluster:
             self.placements[job] = self.running[job]
             self.starting_time.write(job, asked)
             self.state.write(job, _RUNNING)
-        self.starting.clear()
+        self.starting.empty()
 
     def use_policies(self, core_policy: str, fixed_policy: bool, core_policies: Collection[str]) -> None:
         """Changes the core policies to those of another agent; see the arguments of the class.
@@ -635,13 +630,13 @@ class Cluster:
         for job, placement in self.placements.items():
             self.placements[job] = converted(placement)
         for job, placement in self.running.items():
-            self.running[job] = converted(placement)
+            self.running.write(job, converted(placement))
             self.cores.allocate(job, self.running[job])
 
     def _hold(self, job: int, placement: Any) -> None:
         """Begins a segment of a running job with another placement."""
         self.allocations.resize(job, self.running[job], placement, self.starting_time[job], self.now)
-        self.running[job] = placement
+        self.running.write(job, placement)
 
     def _exchange(self, job: int, held: Any, placement: Any) -> None:
         """Takes back what a job holds and allocates something else, or changes nothing at all."""
@@ -684,7 +679,7 @@ class Cluster:
         """
         if job not in self.queue:
             raise self._misplaced(job, "rejected", "queued")
-        del self.queue[job]
+        self.queue.take(job)
         self._turn_away(job)
 
     def kill(self, job: int) -> None:
@@ -778,11 +773,11 @@ class Cluster:
     def _queue_in_order(self, job: int) -> None:
         """Puts a job that has arrived before into the queue, which is in order of submission."""
         behind = bool(self.queue) and next(reversed(self.queue)) > job
-        self.queue[job] = None
+        self.queue.write(job, None)
         if behind:
             in_order = sorted(self.queue)
-            self.queue.clear()
-            self.queue.update(dict.fromkeys(in_order))
+            self.queue.empty()
+            self.queue.fill(dict.fromkeys(in_order))
         self.state.write(job, _QUEUED)
         self.submitted.append(job)
 
@@ -790,7 +785,7 @@ class Cluster:
         """Removes a queued job without a decision of the scheduler."""
         if job not in self.queue:
             raise BackendError(self._misplacement(job, done, "queued"))
-        del self.queue[job]
+        self.queue.take(job)
         # The scheduler has not been told yet of a job submitted at this instant.
         if job in self.submitted:
             self.submitted.remove(job)

@@ -250,13 +250,13 @@ class CompiledReplay(ABC):
         cluster.starting_time, cluster.finish_time = ReadOnlyList(begin.tolist()), ReadOnlyList(finish.tolist())
         cluster.state = ReadOnlyList(final.tolist())
         cluster.arrived = int((final != FinalState.NOT_SUBMITTED).sum())
-        cluster.queue.update(dict.fromkeys(np.flatnonzero(final == FinalState.QUEUED).tolist()))
+        cluster.queue.fill(dict.fromkeys(np.flatnonzero(final == FinalState.QUEUED).tolist()))
         started, held = self._held()
         ids = np.split(held.ids.astype(np.int64), np.cumsum(held.sizes)[:-1])
         for job, cores in zip(started.tolist(), ids, strict=False):
             cluster.placements[job] = cluster.cores.placement_of(cores)
         for job in np.flatnonzero(final == FinalState.RUNNING).tolist():
-            cluster.running[job] = cluster.placements[job]
+            cluster.running.write(job, cluster.placements[job])
             cluster.cores.allocate(job, cluster.placements[job])
 
     def _final_states(self) -> NDArray[np.int8]:

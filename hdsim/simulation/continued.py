@@ -104,8 +104,8 @@ class Continued(CompiledReplay):
     def fill(self, cluster: Cluster) -> None:
         """Gives the cluster of the fork the state at the end."""
         for job in self._running:
-            cluster.cores.release(job, cluster.running.pop(job))
-        cluster.queue.clear()
+            cluster.cores.release(job, cluster.running.take(job))
+        cluster.queue.empty()
         super().fill(cluster)
 
 

@@ -137,7 +137,7 @@ def decide(agent: Agent, cluster: Cluster) -> None:
     Raises:
         DecisionError: The agent has changed what only the simulation changes.
     """
-    now, owned, counts = cluster.now, _owned(cluster), _counts(cluster)
+    now, owned = cluster.now, _owned(cluster)
     outermost = watch.begin(now)
     try:
         agent.decide(cluster)
@@ -148,33 +148,21 @@ def decide(agent: Agent, cluster: Cluster) -> None:
             watch.end()
     if not all(map(operator.is_, _owned(cluster), owned)):
         raise DecisionError(
-            f"{_author(agent)} has replaced cluster.queue, running, starting_time, finish_time or state"
+            f"{_author(agent)} has replaced cluster.queue, running, starting, starting_time, finish_time or state"
         )
     if cluster.now != now:
         raise DecisionError(
             f"{_author(agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state and "
             "change it by cluster.start and the other methods"
         )
-    if (after := _counts(cluster)) == counts:
-        return
-    entered = after[0] - counts[0]
-    name, way = ("queue", "cluster.start or cluster.reject") if entered else ("running", "cluster.start")
-    entered = entered or after[1] - counts[1]
-    raise DecisionError(
-        f"{_author(agent)} has changed cluster.{name}: {abs(entered)} jobs have "
-        f"{'left it' if entered < 0 else 'entered it'} without {way}"
-    )
 
 
 def _owned(cluster: Cluster) -> tuple[Any, ...]:
     """The state that a pass changes in place and never replaces."""
-    return cluster.queue, cluster.running, cluster.starting_time, cluster.finish_time, cluster.state
-
-
-def _counts(cluster: Cluster) -> tuple[int, int]:
-    """Numbers that a pass keeps: jobs that wait or have left the queue in it, and those that ran before it."""
-    started = len(cluster.started)
-    return len(cluster.queue) + len(cluster.rejected) + started, len(cluster.running) - started
+    return (
+        *(cluster.queue, cluster.running, cluster.starting),
+        *(cluster.starting_time, cluster.finish_time, cluster.state),
+    )
 
 
 def _author(agent: Agent) -> str:

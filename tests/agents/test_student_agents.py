@@ -75,27 +75,56 @@ def forgets_what_runs(cluster: Any) -> None:
     cluster.running.clear()
 
 
+def exchanges_placements(cluster: Any) -> None:
+    every_job_that_fits(cluster)
+    cluster.running[0] = cluster.running[1]
+
+
+def invents_a_start(cluster: Any) -> None:
+    every_job_that_fits(cluster)
+    cluster.starting[0] = 1.0
+
+
 def replaces_the_queue(cluster: Any) -> None:
     every_job_that_fits(cluster)
     cluster.queue = None
 
 
+CHANGED = "has changed cluster.queue, running, starting, starting_time, finish_time or state: agents read the state"
+
+
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
-        (writes_a_date, "writes_a_date has changed cluster.starting_time, finish_time or state: agents read the state"),
-        (replaces_states, "replaces_states has changed cluster.starting_time, finish_time or state"),
-        (forgets_what_runs, "forgets_what_runs has changed cluster.running: 2 jobs have left it without cluster.start"),
+        (writes_a_date, f"writes_a_date {CHANGED}"),
+        (replaces_states, f"replaces_states {CHANGED}"),
+        (forgets_what_runs, f"forgets_what_runs {CHANGED}"),
+        (exchanges_placements, f"exchanges_placements {CHANGED}"),
+        (invents_a_start, f"invents_a_start {CHANGED}"),
         (replaces_the_queue, "replaces_the_queue has replaced cluster.queue, running"),
         (stops_the_clock, "stops_the_clock has changed cluster.now from 5 to 0"),
         (shrinks_jobs, "job 0 has another size than it asked for"),
-        (forgets_jobs, "forgets_jobs has changed cluster.queue: 2 jobs have left it without cluster.start"),
-        (forgets_one_job, "forgets_one_job has changed cluster.queue: 1 jobs have left it"),
+        (forgets_jobs, f"forgets_jobs {CHANGED}"),
+        (forgets_one_job, f"forgets_one_job {CHANGED}"),
     ],
 )
 def test_an_agent_cannot_change_what_the_simulation_says(agent: Any, message: str) -> None:
     with pytest.raises(DecisionError, match=message):
         hdsim.simulate(PLATFORM, JOBS, agent)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("cores", "ids"), ("cores", "cores"), ("cores", "nodes"), ("quantities", "nodes"), ("quantities", "cpu")],
+)
+def test_placements_cannot_be_changed(kind: str, name: str) -> None:
+    def writes_into_a_placement(cluster: Any) -> None:
+        every_job_that_fits(cluster)
+        for placement in cluster.running.values():
+            getattr(placement, name)[0] = 7
+
+    with pytest.raises(ValueError, match="read-only"):
+        hdsim.simulate(hdsim.load_platform("ten_nodes", kind=kind), JOBS, writes_into_a_placement)
 
 
 def test_the_author_is_named_by_class_and_method_in_single_steps_too() -> None:

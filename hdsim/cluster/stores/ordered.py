@@ -56,7 +56,7 @@ class OrderedCores:
     """Idle cores of a platform of one speed with a static order of preference.
 
     A core is represented by its rank in that order, the best core last, so that most picks are the tail of one
-    ascending list. A placement is a list of ranks, best first.
+    ascending list. A placement is a tuple of ranks, best first.
 
     Attributes:
         core_of_rank: (C,) cores by ascending preference.
@@ -104,7 +104,7 @@ class OrderedCores:
         orders = [np.argsort(-key, kind="stable") for key in ranking]
         return others <= {"random", "high_cores"} and all(np.array_equal(orders[0], order) for order in orders[1:])
 
-    def pick(self, job: int, policy: str | None = None, limit: None = None) -> list[int] | None:
+    def pick(self, job: int, policy: str | None = None, limit: None = None) -> tuple[int, ...] | None:
         """Selects the most preferred idle cores without allocating them; None if there are too few.
 
         Raises:
@@ -113,7 +113,7 @@ class OrderedCores:
         n = self._size[job]
         idle = self.idle
         if policy in self._ordered:
-            return idle[: -n - 1 : -1] if n <= len(idle) else None
+            return tuple(idle[: -n - 1 : -1]) if n <= len(idle) else None
         policy = policy or self.policy
         if policy not in self._policies:
             raise DecisionError(
@@ -126,8 +126,7 @@ class OrderedCores:
             chosen = [ranks[place] for place in self._rng.permutation(len(ranks))[:n].tolist()]
         else:
             chosen = self._levelled(n)
-        chosen.sort(reverse=True)
-        return chosen
+        return tuple(sorted(chosen, reverse=True))
 
     def _by_core(self) -> list[int]:
         """Returns the idle ranks by core id."""
@@ -141,11 +140,11 @@ class OrderedCores:
         after = owner.searchsorted(owner, side="right") - np.arange(len(owner))
         return ranks[(-after).argsort(kind="stable")[:n]].tolist()
 
-    def placement_of(self, cores: Sequence[int] | Ints) -> list[int]:
+    def placement_of(self, cores: Sequence[int] | Ints) -> tuple[int, ...]:
         """Converts core ids to a placement."""
-        return sorted(self._rank_of_core[np.asarray(cores, np.int64)].tolist(), reverse=True)
+        return tuple(sorted(self._rank_of_core[np.asarray(cores, np.int64)].tolist(), reverse=True))
 
-    def allocate(self, job: int, ranks: list[int]) -> None:
+    def allocate(self, job: int, ranks: tuple[int, ...]) -> None:
         """Allocates cores to a job.
 
         Raises:
@@ -153,7 +152,7 @@ class OrderedCores:
         """
         idle = self.idle
         n = len(ranks)
-        if idle[: -n - 1 : -1] == ranks:
+        if tuple(idle[: -n - 1 : -1]) == ranks:
             del idle[-n:]
             return
         if n <= _FEW or n * _SPARSE <= len(idle):
@@ -176,7 +175,7 @@ class OrderedCores:
             raise DecisionError(f"expected distinct idle cores, got {got}")
         idle[:] = rest
 
-    def release(self, job: int, ranks: list[int]) -> None:
+    def release(self, job: int, ranks: tuple[int, ...]) -> None:
         """Releases the cores of a job."""
         idle = self.idle
         if not idle or idle[-1] < ranks[-1]:
@@ -186,11 +185,9 @@ class OrderedCores:
                 insort(idle, rank)
         else:
             start = bisect_left(idle, ranks[-1])
-            tail = idle[start:] + ranks
-            tail.sort()
-            idle[start:] = tail
+            idle[start:] = sorted([*idle[start:], *ranks])
 
-    def cores_of(self, placements: Sequence[list[int]], sizes: Ints) -> NDArray[np.int32]:
+    def cores_of(self, placements: Sequence[tuple[int, ...]], sizes: Ints) -> NDArray[np.int32]:
         """Returns the core ids of many placements, concatenated, ascending within each."""
         ranks = np.fromiter(chain.from_iterable(placements), np.int32, int(sizes.sum()))
         if self._by_id:
@@ -198,18 +195,18 @@ class OrderedCores:
         cores = self.core_of_rank[ranks]
         return sorted_within(cores, sizes)
 
-    def ids_of(self, ranks: list[int]) -> list[int]:
+    def ids_of(self, ranks: tuple[int, ...]) -> list[int]:
         """Returns the core ids of a placement, ascending; faster than `cores_of` for one placement."""
         if self._by_id:
             last = len(self.core_of_rank) - 1
             return [last - rank for rank in ranks]
-        return sorted(self.core_of_rank[ranks].tolist())
+        return sorted(self.core_of_rank[list(ranks)].tolist())
 
     def idle_ids(self) -> Ints:
         """Ids of the idle cores, ascending."""
         return np.sort(self.core_of_rank[self.idle])
 
-    def check(self, running: Sequence[list[int]]) -> None:
+    def check(self, running: Sequence[tuple[int, ...]]) -> None:
         """Checks that each core is either idle or allocated to exactly one running job."""
         held = [rank for ranks in running for rank in ranks]
         require(self.idle == sorted(self.idle), "idle cores are not sorted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from hdsim.cluster.policies import SCORES
 from hdsim.cluster.requests import Amounts, FreeNodes
 from hdsim.cluster.scores import NodeScores
 from hdsim.errors import DecisionError, require
-from hdsim.util.arrays import Floats, Ints
+from hdsim.util.arrays import Floats, Ints, read_only
 from hdsim.util.copies import itself, with_own_containers
 from hdsim.util.units import in_bytes
 
@@ -351,7 +351,8 @@ def _amounts(chunk: Chunk, nodes: Ints, chosen: Ints) -> NodeAmounts:
     """Returns the placement of chunks on nodes."""
     counts = chosen * chunk.cores
     memory, storage = np.float64(chunk.memory) * counts, np.float64(chunk.storage) * counts
-    return NodeAmounts(nodes, counts, _thousandths(counts, chunk), memory, chosen * chunk.gpus, chosen, storage)
+    columns: list[Any] = [nodes, counts, _thousandths(counts, chunk), memory, chosen * chunk.gpus, chosen, storage]
+    return NodeAmounts(*map(read_only, columns))
 
 
 def _thousandths(counts: Ints, chunk: Chunk) -> Floats:
