@@ -103,6 +103,7 @@ _EXTRAS = {
     "minari": ("h5py", "minari"),
     "ray": ("ray",),
     "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),
+    "slurm": ("ClusterShell", "pydantic"),
     "tune": ("optuna",),
 }
 

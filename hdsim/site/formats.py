@@ -1,0 +1,157 @@
+"""Texts of Slurm's files and commands: times, memory, TRES and lists of nodes.
+
+Sources: the manual pages slurm.conf(5), sbatch(1) and sacct(1) of Slurm 22.05. A text that has another form is a
+ValueError whose message says what was expected.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hdsim.errors import HdsimError
+
+#: Words for no limit.
+UNLIMITED = ("UNLIMITED", "INFINITE", "NOT_SET", "-1")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+(?:\.\d+)?))?", re.ASCII)
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)([nc]?)", re.ASCII | re.IGNORECASE)
+_UNITS = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+#: Factors of numbers such as ``10K`` in amounts of TRES that are no memory.
+_FACTORS = {"": 1.0, "K": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4, "P": 1024.0**5}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII | re.IGNORECASE)
+
+
+def parse_time(text: str) -> float:
+    """Returns the seconds of a time limit, infinite for none.
+
+    The forms are ``minutes``, ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours``, ``days-hours:minutes``
+    and ``days-hours:minutes:seconds``.
+    """
+    if text.upper() in UNLIMITED:
+        return math.inf
+    found = _TIME.fullmatch(text)
+    if not found:
+        raise ValueError(f"expected a time such as 30, 1:30:00 or 2-12 (days-hours) or UNLIMITED, got '{text}'")
+    days, *parts = found.groups()
+    numbers = [float(part) for part in parts if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*numbers, 0.0, 0.0)[:3]
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
+    else:
+        hours, (minutes, seconds) = 0.0, (*numbers, 0.0)[:2]
+    return int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds
+
+
+def parse_elapsed(text: str) -> float:
+    """Returns the seconds of a duration as sacct prints it: ``[days-]hours:minutes:seconds`` or ``minutes:seconds``."""
+    found = _TIME.fullmatch(text)
+    if not found or ":" not in text:
+        raise ValueError(f"expected a duration such as 01:30:00 or 2-12:00:00, got '{text}'")
+    return parse_time(text)
+
+
+def format_time(seconds: float) -> str:
+    """Returns a duration as Slurm prints it: ``[days-]hours:minutes:seconds``, UNLIMITED for infinite seconds."""
+    if math.isinf(seconds):
+        return "UNLIMITED"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{f'{days}-' if days else ''}{hour:02}:{minute:02}:{second:02}"
+
+
+def parse_memory(text: str) -> tuple[float, str]:
+    """Returns the MiB of an amount such as ``4000M``, ``62.50G`` or ``2Gn``, and to what they refer.
+
+    That is ``"n"`` for a node and ``"c"`` for a CPU, as sacct wrote it until Slurm 20.11, and empty for all of the job.
+    """
+    found = _MEMORY.fullmatch(text)
+    if not found:
+        raise ValueError(f"expected an amount of memory such as 4000M or 62.50G, got '{text}'")
+    number, unit, per = found.groups()
+    return float(number) * _UNITS[unit.upper()], per.lower()
+
+
+def parse_tres(text: str) -> dict[str, float]:
+    """Returns amounts by TRES, memory in MiB: ``cpu=4,mem=62.50G,gres/gpu:ta=1``; -1 (no limit) is left out."""
+    amounts = {}
+    for item in filter(None, text.split(",")):
+        name, equals, value = item.partition("=")
+        if not (name and equals):
+            raise ValueError(f"expected TRES such as cpu=4,mem=8G,gres/gpu=1, got '{text}'")
+        if value == "-1":
+            continue
+        if name == "mem":
+            amounts[name] = parse_memory(value)[0]
+            continue
+        found = _NUMBER.fullmatch(value)
+        if not found:
+            raise ValueError(f"expected a number of {name}, got '{value}'")
+        amounts[name] = float(found[1]) * _FACTORS[found[2].upper()]
+    return amounts
+
+
+def parse_gres(text: str) -> dict[str, int]:
+    """Returns the number of each kind of generic resource of a node: ``gpu:a100:4(S:0-1),shard:8`` by ``gpu:a100``."""
+    amounts: dict[str, int] = {}
+    for item in filter(None, re.sub(r"\([^)]*\)", "", text).split(",")):
+        if item.lower() in ("(null)", "none", "n/a", ""):
+            continue
+        *name, last = item.split(":")
+        count = re.fullmatch(r"(\d+)([KMGTP]?)", last, re.ASCII | re.IGNORECASE)
+        if not name or not count:
+            name, number = [item], 1.0
+        else:
+            number = float(count[1]) * _FACTORS[count[2].upper()]
+        kind = ":".join(part for part in name if part.lower() != "no_consume")
+        amounts[kind] = amounts.get(kind, 0) + int(number)
+    return amounts
+
+
+def expand_nodes(text: str) -> list[str]:
+    """Returns the names of a list of nodes such as ``n[1-3,7],login1``, in its order and without repetition."""
+    from ClusterShell.NodeSet import NodeSet, NodeSetParseError
+    from ClusterShell.NodeUtils import GroupResolver
+
+    try:
+        # Each part for itself keeps the order of the list.
+        parts = [NodeSet(part, resolver=GroupResolver()) for part in split_list(text)]
+    except NodeSetParseError as error:
+        raise ValueError(f"expected a list of nodes such as n[1-4,7], got '{text}': {error}") from None
+    return list(dict.fromkeys(name for part in parts for name in part))
+
+
+def fold_nodes(names: Iterable[str]) -> str:
+    """Returns a list of nodes in Slurm's form, such as ``n[1-3,7]``."""
+    from ClusterShell.NodeSet import NodeSet
+    from ClusterShell.NodeUtils import GroupResolver
+
+    folded: Any = NodeSet.fromlist(list(names), resolver=GroupResolver())
+    return str(folded)
+
+
+def split_list(text: str) -> Iterator[str]:
+    """Yields the parts of a list at commas outside of brackets."""
+    for part in re.split(r",(?![^\[]*\])", text):
+        if part.strip():
+            yield part.strip()
+
+
+def parse_pairs(line: str) -> dict[str, str]:
+    """Returns the values by key of a line ``Key=Value Key=Value``; a value in quotes may have blanks."""
+    found = re.findall(r"([\w/.:-]+)=(\"[^\"]*\"|'[^']*'|\S*)", line)
+    return {key: value.strip("\"'") for key, value in found}
+
+
+def at(where: str, error: Exception) -> str:
+    """The place of a fault and what it is, in one line."""
+    text = error.message if isinstance(error, HdsimError) else str(error)
+    return f"{where}: {text}"
+
+
+def lowered(pairs: Mapping[str, str]) -> dict[str, str]:
+    """The values by key in lower case: Slurm's keys may be written in any case."""
+    return {key.lower(): value for key, value in pairs.items()}

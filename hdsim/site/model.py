@@ -1,0 +1,289 @@
+"""A site: what `site.yaml` holds.
+
+Times are in seconds, memory in MiB (Slurm's M), lists of nodes in Slurm's form ``n[1-4]``. A time may also be written
+as Slurm writes limits (``2-12:00:00``) or with a unit (``24h``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+from hdsim.errors import ConfigError, nearest
+from hdsim.site.formats import UNLIMITED, parse_time
+from hdsim.util.text import shown
+from hdsim.util.units import parse_duration
+
+
+def _seconds(value: Any) -> Any:
+    """Reads a time of a site file."""
+    if not isinstance(value, str):
+        return math.inf if value is None else value
+    if value.upper() in (*UNLIMITED, "NULL"):
+        return math.inf
+    try:
+        return parse_time(value) if ":" in value or "-" in value else parse_duration(value)
+    except ValueError:
+        raise ValueError(f"expected seconds, 24h, 2-12:00:00 or UNLIMITED, got {shown(value)}") from None
+
+
+def _or_null(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+#: Seconds; null and UNLIMITED are infinite.
+Seconds = Annotated[float, BeforeValidator(_seconds), PlainSerializer(_or_null), Field(ge=0)]
+#: Amounts by TRES, memory in MiB: ``cpu``, ``mem``, ``node``, ``billing``, ``gres/gpu``, ``gres/gpu:a100`` ...
+Tres = dict[str, float]
+#: The most of something, null for no limit.
+Count = Annotated[int, Field(ge=0)] | None
+
+
+class Part(BaseModel):
+    """A part of a site; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, ser_json_inf_nan="strings")
+
+
+class NodeType(Part):
+    """Equal nodes of a line ``NodeName=`` of slurm.conf."""
+
+    nodes: str
+    cpus: int = Field(1, ge=1)  # logical processors, which Slurm allocates
+    sockets: int = Field(1, ge=1)
+    cores_per_socket: int = Field(1, ge=1)
+    threads_per_core: int = Field(1, ge=1)
+    memory: float = Field(1, ge=0)  # RealMemory
+    gres: dict[str, int] = {}  # number by name and type, such as gpu:a100
+    features: list[str] = []
+    weight: int = Field(1, ge=0)
+    state: str = "UNKNOWN"
+
+
+class Partition(Part):
+    """A line ``PartitionName=`` of slurm.conf."""
+
+    nodes: str = ""  # ALL for every node
+    default: bool = False
+    state: Literal["UP", "DOWN", "DRAIN", "INACTIVE"] = "UP"
+    max_time: Seconds = math.inf
+    default_time: Seconds | None = None  # null: the longest
+    min_nodes: int = Field(0, ge=0)
+    max_nodes: Count = None
+    max_cpus_per_node: Count = None
+    priority_tier: int = Field(1, ge=0)
+    priority_job_factor: int = Field(1, ge=0)
+    preempt_mode: str | None = None
+    grace_time: Seconds = 0.0
+    oversubscribe: str = "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n
+    exclusive_user: bool = False
+    least_loaded: bool = False  # LLN
+    qos: str | None = None  # whose limits hold for the jobs of the partition
+    allow_accounts: list[str] | None = None
+    deny_accounts: list[str] = []
+    allow_qos: list[str] | None = None
+    deny_qos: list[str] = []
+    allow_groups: list[str] | None = None
+    default_memory_per_cpu: float | None = None
+    default_memory_per_node: float | None = None
+    max_memory_per_cpu: float | None = None
+    max_memory_per_node: float | None = None
+    billing_weights: dict[str, float] = {}  # TRESBillingWeights, memory per MiB
+
+
+class Limits(Part):
+    """Limits of a QOS or of an association (an account, or a user in an account); null for none.
+
+    Those that begin with ``grp`` hold for all jobs of the association and of those below it together, ``max_jobs`` and
+    ``max_submit`` for those of one user, and the others for one job.
+    """
+
+    grp_tres: Tres = {}
+    grp_tres_mins: Tres = {}  # used by ended and running jobs, in TRES-minutes
+    grp_tres_run_mins: Tres = {}  # left to running jobs
+    grp_jobs: Count = None
+    grp_submit: Count = None
+    grp_wall: Seconds = math.inf
+    max_tres: Tres = {}
+    max_tres_per_node: Tres = {}
+    max_tres_mins: Tres = {}
+    max_wall: Seconds = math.inf
+    max_jobs: Count = None
+    max_submit: Count = None
+    max_tres_per_user: Tres = {}  # of a QOS, as the following
+    max_tres_per_account: Tres = {}
+    max_jobs_per_account: Count = None
+    max_submit_per_account: Count = None
+    min_tres: Tres = {}
+
+
+class Qos(Part):
+    """A QOS."""
+
+    priority: int = Field(0, ge=0)
+    preempt: list[str] = []  # QOS whose jobs those of this one preempt
+    preempt_mode: str | None = None  # null: that of the cluster
+    preempt_exempt_time: Seconds | None = None  # null: that of the cluster
+    grace_time: Seconds = 0.0
+    usage_factor: float = Field(1.0, ge=0)
+    usage_threshold: float | None = None
+    flags: list[str] = []
+    limits: Limits = Limits()
+
+
+class Association(Part):
+    """An account, or a user in an account; in order of creation."""
+
+    account: str
+    user: str = ""  # empty for the account itself
+    partition: str = ""
+    parent: str = ""  # account above an account, empty for root
+    shares: int | Literal["parent"] = 1
+    priority: int = Field(0, ge=0)
+    qos: list[str] = []
+    default_qos: str | None = None
+    limits: Limits = Limits()
+
+
+class Reservation(Part):
+    """A reservation: nodes that only some jobs may use from a time to another."""
+
+    nodes: str = ""
+    start: float  # s since 1970
+    end: float  # s since 1970
+    users: list[str] = []
+    accounts: list[str] = []
+    partition: str | None = None
+    cores: int | None = None  # of part of the nodes
+    licenses: dict[str, int] = {}
+    flags: list[str] = []
+
+
+class Priority(Part):
+    """Slurm's Priority* parameters."""
+
+    type: Literal["basic", "multifactor"] = "multifactor"
+    weight_age: float = 0
+    weight_association: float = 0
+    weight_fair_share: float = 0
+    weight_job_size: float = 0
+    weight_partition: float = 0
+    weight_qos: float = 0
+    weight_tres: dict[str, float] = {}
+    max_age: Seconds = 7 * 86_400.0
+    calculation_period: Seconds = 300.0  # PriorityCalcPeriod
+    decay_half_life: Seconds = 7 * 86_400.0  # 0: usage does not decay
+    usage_reset_period: str = "NONE"
+    favor_small: bool = False
+    flags: list[str] = []  # PriorityFlags, such as NO_FAIR_TREE and SMALL_RELATIVE_TO_TIME
+    fair_share_dampening: float = Field(1.0, gt=0)
+
+
+class Preemption(Part):
+    """Slurm's Preempt* parameters."""
+
+    type: Literal["none", "qos", "partition_prio"] = "none"
+    mode: str = "OFF"
+    gang: bool = False
+    exempt_time: Seconds = 0.0
+
+
+class Scheduler(Part):
+    """Slurm's SchedulerType, SelectType and SchedulerParameters."""
+
+    type: Literal["builtin", "backfill"] = "backfill"
+    select: Literal["cons_tres", "cons_res", "linear"] = "cons_tres"
+    select_parameters: list[str] = ["CR_Core"]
+    topology: Literal["none", "tree"] = "none"
+    enforce: list[str] = []  # AccountingStorageEnforce
+    enforce_part_limits: str = "NO"
+    parameters: dict[str, Any] = {}  # SchedulerParameters by name, true for those without value
+
+
+class Switch(Part):
+    """A switch of topology.conf."""
+
+    nodes: str = ""
+    switches: list[str] = []
+
+
+class Site(Part):
+    """A site."""
+
+    name: str = "site"
+    time_zone: str = "UTC"
+    begin: float = 0.0  # s since 1970 of the first submission of its jobs
+    nodes: dict[str, NodeType] = {}
+    partitions: dict[str, Partition] = {}
+    qos: dict[str, Qos] = {}
+    associations: list[Association] = []
+    reservations: dict[str, Reservation] = {}
+    licenses: dict[str, int] = {}
+    priority: Priority = Priority()
+    preemption: Preemption = Preemption()
+    slurm: Scheduler = Scheduler()
+    switches: dict[str, Switch] = {}
+
+    def to_yaml(self) -> str:
+        """Returns the text of a site file; values that are defaults are left out."""
+        return yaml.safe_dump(self.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True, width=120)
+
+
+def load_site(path: str | Path) -> Site:
+    """Reads a site file, or that of a folder.
+
+    Raises:
+        ConfigError: There is no such file, it is no YAML, or a key or a value is not allowed; each fault is a line.
+    """
+    path = Path(path)
+    file = path / "site.yaml" if path.is_dir() else path
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        expected = "expected a site, a folder with site.yaml or that file"
+        raise ConfigError(f"{expected}: {error.strerror}", where=str(path)) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"expected YAML: {' '.join(str(error).split())}", where=str(file)) from None
+    return site_of(document, str(file))
+
+
+def site_of(document: Any, where: str) -> Site:
+    """Returns a site from its document; see `load_site`."""
+    if not isinstance(document, Mapping):
+        raise ConfigError(f"expected keys such as partitions and nodes, got {shown(document)}", where=where)
+    try:
+        return Site.model_validate(dict(document))
+    except ValidationError as error:
+        raise ConfigError.many([ConfigError(text, where=f"{where}: {key}") for key, text in _faults(error)]) from None
+
+
+def _faults(error: ValidationError) -> list[tuple[str, str]]:
+    """Key and text of each fault of a document."""
+    found = []
+    for fault in error.errors():
+        key = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            allowed = sorted(_model_at(fault["loc"][:-1]).model_fields)
+            name = str(fault["loc"][-1])
+            text = f"unknown key{nearest(name, allowed)}; allowed: {', '.join(allowed)}"
+        else:
+            text = fault["msg"].removeprefix("Value error, ")
+            text = text if ", got " in text else f"{text}, got {shown(fault['input'])}"
+        found.append((key, text))
+    return found
+
+
+def _model_at(place: tuple[int | str, ...]) -> type[Part]:
+    """The model that stands at a place of a document."""
+    model: type[Part] = Site
+    for part in place:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        for candidate in (annotation, *getattr(annotation, "__args__", ())):
+            if isinstance(candidate, type) and issubclass(candidate, Part):
+                model = candidate
+    return model
