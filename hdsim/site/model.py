@@ -181,7 +181,7 @@ class Priority(Part):
     usage_reset_period: str = "NONE"
     favor_small: bool = False
     flags: list[str] = []  # PriorityFlags, such as NO_FAIR_TREE and SMALL_RELATIVE_TO_TIME
-    fair_share_dampening: float = Field(1.0, gt=0)
+    fair_share_dampening: float = Field(default=1.0, gt=0)
 
 
 class Preemption(Part):
