@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from hdsim.errors import HdsimError
+from hdsim.errors import ConfigError
 
 #: Words for no limit.
 UNLIMITED = ("UNLIMITED", "INFINITE", "NOT_SET", "-1")
@@ -146,10 +148,31 @@ def parse_pairs(line: str) -> dict[str, str]:
     return {key: value.strip("\"'") for key, value in found}
 
 
-def at(where: str, error: Exception) -> str:
-    """The place of a fault and what it is, in one line."""
-    text = error.message if isinstance(error, HdsimError) else str(error)
-    return f"{where}: {text}"
+def parse_date(text: str, zone: str) -> float:
+    """Returns the seconds since 1970 of a local time ``2026-03-02T00:24:35`` or of seconds since 1970.
+
+    Of the hour that occurs twice it is the first.
+    """
+    if text.isdecimal():
+        return float(text)
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=time_zone(zone)).timestamp()
+    except ValueError:
+        raise ValueError(f"expected a time such as 2026-03-02T00:24:35, got '{text}'") from None
+
+
+def time_zone(name: str) -> ZoneInfo:
+    """Returns a time zone.
+
+    Raises:
+        ConfigError: There is no such time zone.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigError(
+            f"expected a time zone such as Europe/Berlin or UTC, got '{name}'", where="timezone"
+        ) from None
 
 
 def lowered(pairs: Mapping[str, str]) -> dict[str, str]:

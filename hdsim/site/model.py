@@ -219,6 +219,7 @@ class Site(Part):
     time_zone: str = "UTC"
     begin: float = 0.0  # s since 1970 of the first submission of its jobs
     nodes: dict[str, NodeType] = {}
+    down: str = ""  # nodes out of service
     partitions: dict[str, Partition] = {}
     qos: dict[str, Qos] = {}
     associations: list[Association] = []

@@ -1,0 +1,93 @@
+"""The platform of a site, and its nodes in Slurm's order."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+from hdsim.errors import ConfigError
+from hdsim.site.formats import expand_nodes
+from hdsim.util.text import unused
+
+if TYPE_CHECKING:
+    from hdsim.site.model import NodeType, Site
+
+#: MB (10^6 byte) of a MiB.
+MB_PER_MIB = 1.048576
+#: What Slurm does not know: all cores and GPUs have the reference speed and draw no power.
+_SPEED = {"clock_rate": 1, "dpflops_per_cycle": 1, "power": 0}
+
+
+def nodes_of(site: Site) -> list[tuple[str, NodeType]]:
+    """Returns name and type of each node in the order of Slurm's node table: by name, numbers in them by value.
+
+    Raises:
+        ConfigError: A list of nodes is malformed, or a node has two types.
+    """
+    found: dict[str, NodeType] = {}
+    for key, kind in site.nodes.items():
+        try:
+            names = expand_nodes(kind.nodes)
+        except ValueError as error:
+            raise ConfigError(str(error), where=f"nodes.{key}") from None
+        twice = next((name for name in names if name in found), None)
+        if twice is not None:
+            raise ConfigError(f"expected one line for each node, got '{twice}' twice", where=f"nodes.{key}")
+        found |= dict.fromkeys(names, kind)
+    return sorted(found.items(), key=lambda each: _natural(each[0]))
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    """A key by which n2 comes before n10."""
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.findall(r"\d+|\D+", name)]
+
+
+def platform_document(site: Site) -> dict[str, Any]:
+    """Returns the platform file of a site: one cluster, whose cores are Slurm's CPUs.
+
+    The nodes have the order of `nodes_of` and the names that DNS-1123 permits. Generic resources ``gpu`` are GPUs.
+
+    Raises:
+        ConfigError: See `nodes_of`; or there is no node.
+    """
+    nodes = nodes_of(site)
+    if not nodes:
+        raise ConfigError("expected at least one node", where="nodes")
+    processors: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    names: dict[int, str] = {}
+    groups: list[dict[str, Any]] = []
+    taken: list[str] = []
+    for _, members in itertools.groupby(nodes, key=lambda each: id(each[1])):
+        listed = list(members)
+        kind = listed[0][1]
+        if id(kind) not in names:
+            names[id(kind)] = unused(kind.nodes, types)
+            types[names[id(kind)]] = _node_type(kind, processors)
+        made = []
+        for name, _ in listed:
+            made.append(unused(re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")[:253] or "node", taken))
+            taken.append(made[-1])
+        groups.append({"type": names[id(kind)], "number": len(made), "names": made})
+    return {
+        "name": site.name,
+        "clusters": [{"id": site.name, "nodes": groups}],
+        "types": {"network": {}, "node": types, "processor": processors, "memory": {}},
+    }
+
+
+def _node_type(kind: NodeType, processors: dict[str, Any]) -> dict[str, Any]:
+    """Returns the node type of a platform file, and adds its processors."""
+    sockets = kind.sockets if kind.cpus % kind.sockets == 0 else 1
+    if kind.cores_per_socket == 1 and kind.threads_per_core == 1:
+        sockets = 1  # only the number of CPUs is given
+    cores = kind.cpus // sockets
+    processors[f"{cores} CPUs"] = {"cores": cores, **_SPEED}
+    used = [{"type": f"{cores} CPUs", "number": sockets}]
+    for name, number in kind.gres.items():
+        if number and name.split(":")[0] == "gpu":
+            label = name.partition(":")[2] or "GPU"
+            processors[label] = {"type": "GPU", "cores": 1, **_SPEED}
+            used.append({"type": label, "number": number})
+    return {"processors": used, "memory": {"capacity": kind.memory * MB_PER_MIB / 1000}}

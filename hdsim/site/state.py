@@ -1,0 +1,92 @@
+"""Reading of what scontrol and sinfo print: reservations and the states of nodes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hdsim.errors import ConfigError
+from hdsim.site.formats import expand_nodes, fold_nodes, lowered, parse_date, parse_pairs, split_list
+from hdsim.site.notes import Notes
+
+#: States of nodes that take no jobs, by the beginning of Slurm's word.
+_OUT_OF_SERVICE = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "futr", "boot", "power", "reserved_down")
+#: Keys of a reservation without influence.
+_IGNORED = ("duration", "nodecnt", "corecnt", "state", "burstbuffer", "watts", "tres", "maxstartdelay", "cores")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"expected a file: {error.strerror}", where=str(path)) from None
+
+
+def read_reservations(path: Path, zone: str, notes: Notes) -> dict[str, Any]:
+    """Returns the documents of reservations by name from ``scontrol show reservation``, with or without ``-o``.
+
+    Raises:
+        ConfigError: The file cannot be read, or has no such lines.
+    """
+    made: dict[str, Any] = {}
+    text = _text(path)
+    parts = re.split(r"(?=ReservationName=)", text)
+    if len(parts) == 1 and text.strip() and "no reservations" not in text.lower():
+        expected = "expected ReservationName=... as scontrol -o show reservation prints"
+        raise ConfigError(f"{expected}, got '{text.strip()[:60]}'", where=str(path))
+    line = 1 + parts[0].count("\n")
+    for part in parts[1:]:
+        where = f"{path}:{line}"
+        line += part.count("\n")
+        values = {key: value for key, value in lowered(parse_pairs(part)).items() if value not in ("(null)", "n/a", "")}
+        name = values.pop("reservationname", "")
+        try:
+            one: dict[str, Any] = {edge: parse_date(values.pop(f"{edge}time", ""), zone) for edge in ("start", "end")}
+        except ValueError as error:
+            raise ConfigError(str(error), where=f"{where}: {name}") from None
+        one["nodes"] = values.pop("nodes", "")
+        for key in ("users", "accounts", "flags"):
+            if key in values:
+                one[key] = list(split_list(values.pop(key)))
+        if "partitionname" in values:
+            one["partition"] = values.pop("partitionname")
+        if "licenses" in values:
+            licences = (item.partition(":") for item in split_list(values.pop("licenses")))
+            one["licenses"] = {licence: int(number or 1) for licence, _, number in licences}
+        for key in values:
+            if key not in _IGNORED:
+                notes.leave_out(path.name, f"{key}: not used", f"{where}: {name}")
+        made[name] = one
+    notes.read[path.name] = len(made)
+    return made
+
+
+def read_sinfo(path: Path, notes: Notes) -> str:
+    """Returns the nodes out of service, in Slurm's form, from ``sinfo`` with the columns STATE and NODELIST.
+
+    Raises:
+        ConfigError: The file cannot be read, or has no such columns.
+    """
+    header: list[str] = []
+    down: list[str] = []
+    read = 0
+    for place, line in enumerate(_text(path).splitlines(), 1):
+        cells = [cell.strip() for cell in line.split("|")] if "|" in line else line.split()
+        if not header:
+            upper = [cell.upper() for cell in cells]
+            if "STATE" in upper and "NODELIST" in upper:
+                header = upper
+            continue
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise ConfigError(f"expected {len(header)} columns, got {len(cells)}", where=f"{path}:{place}")
+        row = dict(zip(header, cells, strict=True))
+        read += 1
+        if row["STATE"].lower().startswith(_OUT_OF_SERVICE):
+            down += expand_nodes(row["NODELIST"])
+    if not header:
+        raise ConfigError("expected a header with STATE and NODELIST, as sinfo prints", where=str(path))
+    notes.read[path.name] = read
+    return fold_nodes(dict.fromkeys(down)) if down else ""
