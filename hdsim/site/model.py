@@ -154,8 +154,8 @@ class Reservation(Part):
     """A reservation: nodes that only some jobs may use from a time to another."""
 
     nodes: str = ""
-    start: float  # s since 1970
-    end: float  # s since 1970
+    start: float  # in seconds since 1970
+    end: float  # in seconds since 1970
     users: list[str] = []
     accounts: list[str] = []
     partition: str | None = None
@@ -217,7 +217,7 @@ class Site(Part):
 
     name: str = "site"
     time_zone: str = "UTC"
-    begin: float = 0.0  # s since 1970 of the first submission of its jobs
+    begin: float = 0.0  # seconds since 1970 of the first submission of its jobs
     nodes: dict[str, NodeType] = {}
     down: str = ""  # nodes out of service
     partitions: dict[str, Partition] = {}
@@ -273,7 +273,7 @@ def _faults(error: ValidationError) -> list[tuple[str, str]]:
             name = str(fault["loc"][-1])
             text = f"unknown key{nearest(name, allowed)}; allowed: {', '.join(allowed)}"
         else:
-            text = fault["msg"].removeprefix("Value error, ")
+            text = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
             text = text if ", got " in text else f"{text}, got {shown(fault['input'])}"
         found.append((key, text))
     return found

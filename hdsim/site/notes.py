@@ -1,4 +1,4 @@
-"""What an import has read, changed and left out."""
+"""Notes of an import: rows read, changed and left out."""
 
 from __future__ import annotations
 

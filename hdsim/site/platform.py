@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: MB (10^6 byte) of a MiB.
 MB_PER_MIB = 1.048576
-#: What Slurm does not know: all cores and GPUs have the reference speed and draw no power.
+#: Slurm knows neither speed nor power: all cores and GPUs have the reference speed and draw no power.
 _SPEED = {"clock_rate": 1, "dpflops_per_cycle": 1, "power": 0}
 
 

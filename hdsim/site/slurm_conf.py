@@ -121,6 +121,13 @@ def weights(text: str) -> dict[str, float]:
     return found
 
 
+def partition_state(text: str) -> str:
+    """Returns the state of a partition in capitals."""
+    if text.upper() not in ("UP", "DOWN", "DRAIN", "INACTIVE"):
+        raise ValueError(f"expected UP, DOWN, DRAIN or INACTIVE, got '{text}'")
+    return text.upper()
+
+
 def billing_weights(text: str) -> dict[str, float]:
     """Returns weights by TRES, that of memory per MiB: ``Mem=0.25G`` is a quarter for each GiB."""
     found = {}
@@ -145,7 +152,7 @@ _NODE = {
 }
 _PARTITION = {
     "default": ("default", flag),
-    "state": ("state", str.upper),
+    "state": ("state", partition_state),
     "maxtime": ("max_time", parse_time),
     "defaulttime": ("default_time", parse_time),
     "minnodes": ("min_nodes", count),
@@ -243,7 +250,11 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
     known = {name for listed in site["nodes"] for name in expand_nodes(listed)}
     for name, pairs, where in partitions:
         made = _partition({**common, **pairs}, sets, site["nodes"], where, notes, path.name)
-        missing = [] if made["nodes"].upper() == "ALL" else [n for n in expand_nodes(made["nodes"]) if n not in known]
+        try:
+            listed = expand_nodes(made["nodes"])
+        except ValueError as error:
+            raise ConfigError(str(error), where=f"{where}: {name}") from None
+        missing = [] if made["nodes"].upper() == "ALL" else [node for node in listed if node not in known]
         if missing:
             raise ConfigError(f"expected nodes of lines NodeName=, got {fold_nodes(missing)}", where=f"{where}: {name}")
         site["partitions"][name] = made
