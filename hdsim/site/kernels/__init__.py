@@ -1,0 +1,1 @@
+"""Kernels of the schedulers of a site."""

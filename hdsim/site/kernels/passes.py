@@ -1,0 +1,538 @@
+"""The two scheduling passes of slurmctld: the main loop and sched/backfill.
+
+Sources: the manual page slurm.conf(5) (SchedulerParameters) and the "Scheduling Configuration Guide" of Slurm, and the
+behaviour of slurmctld 22.05, which was recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.references import by_reference
+from hdsim.site.kernels.placing import Bools, Chosen, Demands, Floats, Ints, SiteNodes, Usage, choose, make_chosen
+from hdsim.site.kernels.running import RunningJobs, change_usage, hold
+
+#: First width in seconds of the windows in which running jobs end together, when a later start is sought.
+_WINDOW = 30.0
+
+
+class PendingJobs(NamedTuple):
+    """Pending jobs in the order of scheduling, one entry for each partition that a job may be in.
+
+    Attributes:
+        job: (Q,) jobs.
+        partition: (Q,) partitions.
+        reserves: (Q,) whether sched/backfill may reserve a later start.
+        user: (Q,) users, for limits of the jobs that are tested.
+        reservation: (Q,) row of the reservation that the job runs in, -1 for none.
+    """
+
+    job: Ints
+    partition: Ints
+    reserves: Bools
+    user: Ints
+    reservation: Ints
+
+
+class Calendar(NamedTuple):
+    """Reservations of nodes, (V,) each; one without end or begin is infinite.
+
+    Attributes:
+        begin: Begin in seconds.
+        end: End in seconds.
+        nodes: (V, N) nodes.
+    """
+
+    begin: Floats
+    end: Floats
+    nodes: Bools
+
+
+class Rules(NamedTuple):
+    """Parameters of the passes, times in seconds.
+
+    Attributes:
+        resolution: bf_resolution.
+        window: bf_window.
+        depth: default_queue_depth: most jobs that the main loop tests.
+        partition_depth: partition_job_depth, 0 for no limit.
+        tested: bf_max_job_test.
+        tested_of_user: bf_max_job_user, 0 for no limit.
+        tested_of_partition: bf_max_job_part, 0 for no limit.
+        started: bf_max_job_start, 0 for no limit.
+        slots: bf_node_space_size: most slots of the plan.
+        growth: bf_window_linear in seconds, 0 for windows that double.
+        one_reservation: bf_one_resv_per_job.
+    """
+
+    resolution: float
+    window: float
+    depth: int
+    partition_depth: int
+    tested: int
+    tested_of_user: int
+    tested_of_partition: int
+    started: int
+    slots: int
+    growth: float
+    one_reservation: bool
+
+
+class Plan(NamedTuple):
+    """The nodes that are not reserved, by slots of time.
+
+    Attributes:
+        begin: (S,) begins in seconds; a slot ends with the begin of the next one, the last one with `end`.
+        row: (S,) row of `free` of each slot, then the rows that are not in use.
+        free: (S, N) nodes that pending jobs have not reserved.
+        end: (1,) end of the last slot in seconds.
+        length: (2,) slots, and slots that were ever made.
+        planned: (J,) start in seconds that each pending job has in the plan, NaN for none.
+    """
+
+    begin: Floats
+    row: Ints
+    free: Bools
+    end: Floats
+    length: Ints
+    planned: Floats
+
+
+class Space(NamedTuple):
+    """Space for a pass.
+
+    Attributes:
+        chosen: A choice of nodes.
+        future: Use of the nodes at a later time.
+        among: (N,) nodes that a job may be on.
+        usable: (N,) nodes that a job may be on as far as partitions, reservations and service allow.
+        open: (N,) nodes that no job ahead waits for.
+        closed: (P,) partitions in which a job waits.
+        counts: (P,) jobs of each partition that were tested.
+        users: (U,) jobs of each user that were tested.
+        started: (J,) jobs that the pass has started.
+    """
+
+    chosen: Chosen
+    future: Usage
+    among: Bools
+    usable: Bools
+    open: Bools
+    closed: Bools
+    counts: Ints
+    users: Ints
+    started: Ints
+
+
+def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
+    """Returns a plan of at most a number of slots."""
+    floats, row, free = np.zeros((2, slots + 2)), np.arange(slots + 2), np.zeros((slots + 2, nodes), np.bool_)
+    return Plan(floats[0], row, free, np.zeros(1), np.zeros(2, np.int64), np.full(jobs, math.nan))
+
+
+def make_space(nodes: int, partitions: int, users: int, jobs: int) -> Space:
+    """Returns space for passes."""
+    future = Usage(np.zeros(nodes, np.int64), np.zeros(nodes), np.zeros(nodes, np.int64))
+    flags = np.zeros((3, nodes), np.bool_)
+    return Space(
+        make_chosen(nodes),
+        future,
+        flags[0],
+        flags[1],
+        flags[2],
+        np.zeros(partitions, np.bool_),
+        np.zeros(partitions, np.int64),
+        np.zeros(users, np.int64),
+        np.zeros(jobs, np.int64),
+    )
+
+
+@part_of_kernel
+def _copy(flags: Bools, into: Bools) -> None:
+    for node in range(len(into)):
+        into[node] = flags[node]
+
+
+@part_of_kernel
+def _equal(flags: Bools, others: Bools) -> bool:
+    equal = True
+    for node in range(len(flags)):
+        equal &= flags[node] == others[node]
+    return equal
+
+
+@part_of_kernel
+def _permitted(
+    members: Bools, features: NDArray[np.bool_], feature: Ints, service: Bools, partition: int, job: int, out: Bools
+) -> int:
+    """Takes the nodes of a partition that are in service and have the features of a job; returns their number."""
+    count, of_partition, having = 0, members[partition], features[feature[job]]
+    for node in range(len(out)):
+        out[node] = of_partition[node] and service[node] and having[node]
+        count += out[node]
+    return count
+
+
+@part_of_kernel
+def _beside_reservations(calendar: Calendar, row: int, start: float, end: float, nodes: Bools) -> bool:
+    """Removes the nodes that others have reserved from `start` to `end`; returns whether there are any.
+
+    A job in a reservation keeps to the nodes of it.
+    """
+    removed = False
+    if row >= 0:
+        for node in range(len(nodes)):
+            nodes[node] &= calendar.nodes[row, node]
+    for other in range(len(calendar.begin)):
+        if other != row and calendar.begin[other] < end and calendar.end[other] > start:
+            for node in range(len(nodes)):
+                removed |= nodes[node] and calendar.nodes[other, node]
+                nodes[node] &= not calendar.nodes[other, node]
+    return removed
+
+
+@lean_kernel
+def main_pass(
+    nodes: SiteNodes,
+    usage: Usage,
+    demands: Demands,
+    running: RunningJobs,
+    pending: PendingJobs,
+    members: Bools,
+    features: Bools,
+    feature: Ints,
+    service: Bools,
+    calendar: Calendar,
+    rules: Rules,
+    space: Space,
+    now: float,
+) -> int:
+    """Starts jobs in order; a job that waits for nodes closes its partition, and its nodes to the other partitions.
+
+    Args:
+        nodes: The nodes.
+        usage: Their use.
+        demands: Demands of all jobs.
+        running: Running jobs.
+        pending: Pending jobs.
+        members: (P, N) nodes of the partitions.
+        features: (F, N) nodes that have sets of features.
+        feature: (J,) set of features that each job asks for.
+        service: (N,) nodes in service.
+        calendar: Reservations.
+        rules: Parameters.
+        space: Space; takes the jobs that have started.
+        now: Present time in seconds.
+
+    Returns:
+        The number of jobs that have started.
+    """
+    usage, demands, running, space = (
+        by_reference(usage),
+        by_reference(demands),
+        by_reference(running),
+        by_reference(space),
+    )
+    chosen, started, tested = by_reference(space.chosen), 0, 0
+    _copy(service, space.open)
+    space.closed[:] = False
+    space.counts[:] = 0
+    for place in range(len(pending.job)):
+        job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
+        if running.last[job] > 0 or (row < 0 and space.closed[partition]):
+            continue
+        if tested == rules.depth:
+            break
+        tested += 1
+        space.counts[partition] += 1
+        if rules.partition_depth and space.counts[partition] > rules.partition_depth:
+            continue
+        if row >= 0 and not calendar.begin[row] <= now < calendar.end[row]:
+            continue
+        blocked = _permitted(members, features, feature, space.open, partition, job, space.among) < demands.least[job]
+        reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
+        count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
+        if count:
+            hold(usage, demands, running, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
+            space.started[started] = job
+            started += 1
+        elif row < 0 and not reserved:
+            space.closed[partition] = True
+            for node in range(len(space.open)):
+                space.open[node] &= not members[partition, node]
+    return started
+
+
+@part_of_kernel
+def _slot_end(plan: Plan, slot: int) -> float:
+    return plan.begin[slot + 1] if slot + 1 < plan.length[0] else plan.end[0]
+
+
+@part_of_kernel
+def _split(plan: Plan, time: float) -> int:
+    """Returns the slot that begins at a time, which is made if there is none; -1 from the end of the plan on."""
+    if time >= plan.end[0]:
+        return -1
+    count = plan.length[0]
+    slot = count
+    while plan.begin[slot - 1] >= time and slot > 1:
+        slot -= 1
+    if slot == 1 and plan.begin[0] >= time:
+        return 0
+    if slot < count and plan.begin[slot] == time:
+        return slot
+    new = plan.row[count]
+    for i in range(count, slot, -1):
+        plan.begin[i], plan.row[i] = plan.begin[i - 1], plan.row[i - 1]
+    plan.begin[slot], plan.row[slot] = time, new
+    _copy(plan.free[plan.row[slot - 1]], plan.free[new])
+    plan.length[0] += 1
+    plan.length[1] += 1
+    return slot
+
+
+@part_of_kernel
+def _reserve(plan: Plan, start: float, end: float, chosen: Chosen, count: int) -> None:
+    """Takes the chosen nodes out of the plan from a time to another."""
+    first = _split(plan, max(start, plan.begin[0]))
+    if first < 0:
+        return
+    last = _split(plan, end)
+    if last < 0:
+        last = plan.length[0]
+    for slot in range(first, last):
+        for k in range(count):
+            plan.free[plan.row[slot], chosen.node[k]] = False
+    # At most one slot that equals the one before it is joined with it.
+    for slot in range(max(first - 1, 0), min(last, plan.length[0] - 1)):
+        if _equal(plan.free[plan.row[slot]], plan.free[plan.row[slot + 1]]):
+            freed = plan.row[slot + 1]
+            for i in range(slot + 1, plan.length[0] - 1):
+                plan.begin[i], plan.row[i] = plan.begin[i + 1], plan.row[i + 1]
+            plan.length[0] -= 1
+            plan.row[plan.length[0]] = freed
+            break
+
+
+@part_of_kernel
+def _overlaps(plan: Plan, start: float, end: float, chosen: Chosen, count: int) -> bool:
+    """Whether the plan has reserved one of the chosen nodes between two times."""
+    for slot in range(plan.length[0]):
+        if _slot_end(plan, slot) > start and plan.begin[slot] < end:
+            for k in range(count):
+                if not plan.free[plan.row[slot], chosen.node[k]]:
+                    return True
+    return False
+
+
+@part_of_kernel
+def _next_growth(plan: Plan, slot: int, usable: Bools, among: Bools) -> bool:
+    """Whether the slot behind one has a node free, of those that a job may use, that it lacks."""
+    now, after, grows = plan.free[plan.row[slot]], plan.free[plan.row[slot + 1]], False
+    for node in range(len(usable)):
+        grows |= usable[node] and after[node] and not (among[node] and now[node])
+    return grows
+
+
+@part_of_kernel
+def _next_end(calendar: Calendar, time: float, later: float, latest: float) -> float:
+    """Returns the second after the first end of a reservation behind a time, if that is before `later` (0 for none)."""
+    for end in calendar.end:
+        if time < end and end + 1.0 < latest and (later == 0.0 or end + 1.0 < later):
+            later = end + 1.0
+    return later
+
+
+@part_of_kernel
+def _will_run(
+    nodes: SiteNodes,
+    usage: Usage,
+    demands: Demands,
+    running: RunningJobs,
+    job: int,
+    growth: float,
+    space: Space,
+    now: float,
+    only_now: bool,
+) -> tuple[float, int]:
+    """Returns the earliest start on the nodes of `space.among`, infinite if there is none, and the number of nodes.
+
+    Running jobs end at their limits, those that end within a window together: the start is the end of the last one.
+    """
+    chosen, future = by_reference(space.chosen), by_reference(space.future)
+    count = choose(nodes, usage, demands, job, space.among, chosen)
+    if count:
+        return now, count
+    if only_now:
+        return math.inf, 0
+    for node in range(len(usage.cpus)):
+        future.cpus[node], future.memory[node] = usage.cpus[node], usage.memory[node]
+        future.jobs[node] = usage.jobs[node]
+    window, limit, place, total = _WINDOW, -math.inf, 0, running.length[0]
+    while place < total:
+        last = -1
+        while place < total:
+            other = running.job[place]
+            touched = False
+            for k in range(running.first[other], running.last[other]):
+                touched |= space.among[running.node[k]]
+            if touched:
+                if limit == -math.inf:
+                    limit = running.end[place] + (_WINDOW - running.end[place] % _WINDOW)
+                last = place
+                for k in range(running.first[other], running.last[other]):
+                    change_usage(future, demands, other, running.node[k], running.cpus[k], -1)
+            place += 1
+            if touched and place < total and running.end[place] > limit + window:
+                break
+        if last < 0:
+            break
+        while True:
+            window = window + growth if growth > 0.0 else 2 * window
+            if place == total or running.end[place] <= limit + window:
+                break
+        count = choose(nodes, future, demands, job, space.among, chosen)
+        if count:
+            return max(running.end[last], now + 1.0), count
+    return math.inf, 0
+
+
+@lean_kernel
+def backfill_pass(
+    nodes: SiteNodes,
+    usage: Usage,
+    demands: Demands,
+    running: RunningJobs,
+    pending: PendingJobs,
+    members: Bools,
+    features: Bools,
+    feature: Ints,
+    service: Bools,
+    calendar: Calendar,
+    rules: Rules,
+    plan: Plan,
+    space: Space,
+    now: float,
+) -> int:
+    """Starts jobs that delay no reservation of a job ahead, and reserves named nodes for the others in order.
+
+    Args:
+        nodes: The nodes.
+        usage: Their use.
+        demands: Demands of all jobs.
+        running: Running jobs.
+        pending: Pending jobs.
+        members: (P, N) nodes of the partitions.
+        features: (F, N) nodes that have sets of features.
+        feature: (J,) set of features that each job asks for.
+        service: (N,) nodes in service.
+        calendar: Reservations.
+        rules: Parameters.
+        plan: The plan, which is made anew.
+        space: Space; takes the jobs that have started.
+        now: Present time in seconds.
+
+    Returns:
+        The number of jobs that have started.
+    """
+    usage, demands, running, space = (
+        by_reference(usage),
+        by_reference(demands),
+        by_reference(running),
+        by_reference(space),
+    )
+    plan, chosen, started, tested = by_reference(plan), by_reference(space.chosen), 0, 0
+    resolution = rules.resolution
+    plan.begin[0] = math.floor(now / resolution) * resolution
+    plan.end[0] = math.floor((now + rules.window) / resolution) * resolution
+    plan.length[0] = plan.length[1] = 1
+    _copy(service, plan.free[plan.row[0]])
+    space.counts[:] = 0
+    space.users[:] = 0
+    for place in range(len(pending.job)):
+        plan.planned[pending.job[place]] = math.nan
+    for place in range(len(pending.job)):
+        job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
+        if running.last[job] > 0:
+            continue
+        if tested == rules.tested:
+            break
+        tested += 1
+        user = pending.user[place]
+        if rules.tested_of_partition and space.counts[partition] >= rules.tested_of_partition:
+            continue
+        space.counts[partition] += 1
+        if rules.tested_of_user and space.users[user] >= rules.tested_of_user:
+            continue
+        space.users[user] += 1
+        limit, planned = demands.limit[job], plan.planned[job]
+        only_now = not pending.reserves[place] or (rules.one_reservation and not math.isnan(planned))
+        later, start, count = now, math.inf, 0
+        while True:
+            begin, later = later, 0.0
+            _permitted(members, features, feature, service, partition, job, space.usable)
+            if row >= 0:
+                if begin >= calendar.end[row]:
+                    break
+                begin = max(begin, calendar.begin[row])
+            end = begin + limit
+            reserved = _beside_reservations(calendar, row, begin, end, space.usable)
+            _copy(space.usable, space.among)
+            for slot in range(plan.length[0]):
+                ends = _slot_end(plan, slot)
+                behind = ends > begin and slot + 1 < plan.length[0] and later == 0.0
+                if behind and _next_growth(plan, slot, space.usable, space.among):
+                    later = ends
+                if ends > begin and plan.begin[slot] <= end:
+                    for node in range(len(space.among)):
+                        space.among[node] &= plan.free[plan.row[slot], node]
+                elif ends > begin:
+                    break
+            if reserved:
+                later = _next_end(calendar, begin, later, plan.end[0])
+            available = 0
+            for node in range(len(space.among)):
+                available += space.among[node]
+            start, count = math.inf, 0
+            if available >= demands.least[job]:
+                start, count = _will_run(nodes, usage, demands, running, job, rules.growth, space, now, only_now)
+            if count and begin > start:
+                start = begin
+            if count and start <= now:
+                break
+            if later > 0.0 and not only_now and (not count or start > later):
+                continue
+            if not count or only_now or start > now + rules.window:
+                count = 0
+                break
+            from_slot = math.floor(start / resolution) * resolution
+            to_slot = max(math.floor((start + limit) / resolution) * resolution, from_slot + resolution)
+            if not _overlaps(plan, from_slot, to_slot, chosen, count):
+                break
+            later = start
+            if later <= begin:
+                count = 0
+                break
+        if not count:
+            continue
+        if start <= now:
+            hold(usage, demands, running, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
+            space.started[started] = job
+            started += 1
+            if rules.started and started == rules.started:
+                break
+            continue
+        if math.isnan(planned) or start < planned:
+            plan.planned[job] = start
+        if not (rules.one_reservation and not math.isnan(planned)):
+            if plan.length[1] >= rules.slots:
+                break
+            from_slot = math.floor(start / resolution) * resolution
+            to_slot = max(math.floor((start + limit) / resolution) * resolution, from_slot + resolution)
+            _reserve(plan, from_slot, to_slot, chosen, count)
+    return started

@@ -1,0 +1,81 @@
+"""Running jobs of a site: what they hold, and when they are expected to end."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.site.kernels.placing import Demands, Floats, Ints, Usage
+
+
+class RunningJobs(NamedTuple):
+    """Running jobs in order of their expected ends.
+
+    Attributes:
+        job: (J,) the jobs.
+        end: (J,) their time limits' ends in seconds.
+        first, last: (J,) by job, its first place in `node` and `cpus` and the place behind its last one.
+        node: (E,) nodes.
+        cpus: (E,) CPUs on each.
+        length: (2,) number of running jobs, and of places in use.
+    """
+
+    job: Ints
+    end: Floats
+    first: Ints
+    last: Ints
+    node: Ints
+    cpus: Ints
+    length: Ints
+
+
+@part_of_kernel
+def change_usage(usage: Usage, demands: Demands, job: int, node: int, cpus: int, sign: int) -> None:
+    """Takes (1) or gives back (-1) CPUs and memory of a node."""
+    usage.cpus[node] -= sign * cpus
+    usage.memory[node] -= sign * (demands.memory_per_node[job] + cpus * demands.memory_per_cpu[job])
+    usage.jobs[node] += sign
+
+
+@lean_kernel
+def hold(
+    usage: Usage, demands: Demands, running: RunningJobs, job: int, end: float, nodes: Ints, cpus: Ints, count: int
+) -> None:
+    """Gives a job CPUs on nodes until a time.
+
+    Args:
+        usage: Use of the nodes.
+        demands: Demands of all jobs.
+        running: Running jobs.
+        job: The job.
+        end: Expected end in seconds.
+        nodes: (k,) nodes.
+        cpus: (k,) CPUs on each.
+        count: Number of the nodes, at most k.
+    """
+    length = running.length
+    running.first[job] = length[1]
+    for k in range(count):
+        running.node[length[1]], running.cpus[length[1]] = nodes[k], cpus[k]
+        length[1] += 1
+        change_usage(usage, demands, job, nodes[k], cpus[k], 1)
+    running.last[job] = length[1]
+    place = length[0]
+    while place > 0 and running.end[place - 1] > end:
+        running.job[place], running.end[place] = running.job[place - 1], running.end[place - 1]
+        place -= 1
+    running.job[place], running.end[place] = job, end
+    length[0] += 1
+
+
+@lean_kernel
+def release(usage: Usage, demands: Demands, running: RunningJobs, job: int) -> None:
+    """Takes back all that a running job holds; it counts as one that has run."""
+    for place in range(running.first[job], running.last[job]):
+        change_usage(usage, demands, job, running.node[place], running.cpus[place], -1)
+    place = 0
+    while running.job[place] != job:
+        place += 1
+    running.length[0] -= 1
+    for i in range(place, running.length[0]):
+        running.job[i], running.end[i] = running.job[i + 1], running.end[i + 1]
