@@ -1,0 +1,166 @@
+"""Jobs of a site as the schedulers see them: demands, partitions, accounts and times as columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hdsim.errors import WorkloadError
+from hdsim.site.formats import split_list
+from hdsim.site.kernels.placing import Demands
+from hdsim.site.model import Site
+from hdsim.site.platform import nodes_of
+from hdsim.util.arrays import Flags, Floats, Ints
+from hdsim.util.text import shown
+
+#: Most nodes of a job that names none.
+_ANY_NUMBER = 1 << 30
+#: Seconds that Slurm takes for jobs without a limit in partitions without one.
+_YEAR = 365 * 86_400.0
+
+
+@dataclass
+class SiteJobs:
+    """Columns with one row a job, in order of submission; J jobs, N nodes."""
+
+    submitted: Floats  # in seconds since 1970
+    eligible: Floats  # in seconds since 1970, from which on a job may start
+    demands: Demands
+    partitions: list[tuple[int, ...]]  # the partitions that each job may be in
+    user: Ints  # numbers of users, by first appearance
+    association: Ints  # row of the site's associations, -1 for none
+    qos: Ints  # place among the site's QOS, -1 for none
+    nice: Floats
+    features: Flags  # (F, N) nodes that have each set of features that is asked for; the first one is of all nodes
+    feature: Ints  # (J,) row of `features`
+    reservation: Ints  # place among the site's reservations, -1 for none
+    held: Flags
+
+    def __len__(self) -> int:
+        return len(self.submitted)
+
+
+def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "jobs") -> SiteJobs:
+    """Returns the jobs of a site from columns with one value a job.
+
+    Args:
+        columns: ``submit``, ``cpus``, ``partition`` and, if there are any, ``eligible``, ``requested_time``, ``nodes``,
+            ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``user``, ``account``, ``qos``,
+            ``nice``, ``constraints``, ``reservation`` and ``held``; None where a job has none.
+        site: The site.
+        where: Origin of the columns, for error messages.
+
+    Raises:
+        WorkloadError: A column is missing, or a job names a partition, QOS, feature or reservation that the site lacks.
+    """
+    for name in ("submit", "cpus", "partition"):
+        if name not in columns:
+            raise WorkloadError(f"expected a column {name}, got {', '.join(columns)}", where=where)
+    jobs = len(columns["submit"])
+
+    def column(name: str, default: Any) -> list[Any]:
+        return [default if value is None else value for value in columns.get(name, [None] * jobs)]
+
+    def known(name: str, value: Any, allowed: Sequence[str], row: int) -> int:
+        if value not in allowed:
+            ids = columns.get("job_id", range(jobs))
+            expected = f"expected one of {', '.join(allowed) or 'none'}"
+            raise WorkloadError(f"job {ids[row]}: {name}: {expected}, got {shown(value)}", where=where)
+        return list(allowed).index(value)
+
+    names = list(site.partitions)
+    default = next((name for name, one in site.partitions.items() if one.default), None)
+    asked = [text or default for text in column("partition", default)]
+    rows: dict[Any, tuple[int, ...]] = {}
+    for row, text in enumerate(asked):
+        if text not in rows:
+            rows[text] = tuple(known("partition", name, names, row) for name in split_list(str(text)))
+    partitions = [rows[text] for text in asked]
+    submitted = np.array(columns["submit"], np.float64)
+    users: dict[str, int] = {}
+    return SiteJobs(
+        submitted=submitted,
+        eligible=np.fmax(np.array(column("eligible", math.nan), np.float64), submitted),
+        demands=_demands(columns, column, partitions, site, jobs),
+        partitions=partitions,
+        user=np.array([users.setdefault(name, len(users)) for name in column("user", "")], np.int64),
+        association=_associations(site, column("account", ""), column("user", ""), asked),
+        qos=_of_names("qos", column("qos", ""), list(site.qos), known),
+        nice=np.array(column("nice", 0), np.float64),
+        **_features(site, column("constraints", ""), known),
+        reservation=_of_names("reservation", column("reservation", ""), list(site.reservations), known),
+        held=np.array(column("held", False), np.bool_),
+    )
+
+
+def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Site, jobs: int) -> Demands:
+    """Returns what the jobs ask for, within the limits of their first partitions."""
+    kinds = list(site.partitions.values())
+    first = [kinds[rows[0]] for rows in partitions]
+    cpus = np.maximum(np.array(columns["cpus"], np.int64), 1)
+    least = np.maximum(np.array(column("nodes", 1), np.int64), np.array([kind.min_nodes for kind in first]))
+    most = np.array(column("most_nodes", _ANY_NUMBER), np.int64)
+    most = np.minimum(most, [_ANY_NUMBER if kind.max_nodes is None else kind.max_nodes for kind in first])
+    asked = np.array(column("requested_time", math.nan), np.float64)
+    usual = [kind.max_time if kind.default_time is None else kind.default_time for kind in first]
+    limit = np.minimum(np.where(np.isnan(asked), usual, asked), [kind.max_time for kind in first])
+    memory, per = np.array(column("memory", 0.0), np.float64), column("memory_per", "n")
+    of_cpu = np.array([text == "c" for text in per], np.bool_)
+    exclusive = np.array([kind.oversubscribe.startswith("EXCLUSIVE") for kind in first], np.bool_)
+    return Demands(
+        cpus=cpus,
+        per_task=np.maximum(np.array(column("per_task", 1), np.int64), 1),
+        least=np.maximum(least, 1),
+        most=np.maximum(most, 1),
+        memory_per_cpu=np.where(of_cpu, memory, 0.0),
+        memory_per_node=np.where(of_cpu, 0.0, memory),
+        whole=np.array(column("whole", False), np.bool_) | exclusive,
+        limit=np.where(np.isinf(limit), _YEAR, limit),
+    )
+
+
+def _of_names(name: str, values: list[Any], allowed: list[str], known: Any) -> Ints:
+    """Returns the place of each name among those allowed, -1 for none."""
+    places: dict[Any, int] = {"": -1}
+    for row, value in enumerate(values):
+        if value not in places:
+            places[value] = known(name, value, allowed, row)
+    return np.array([places[value] for value in values], np.int64)
+
+
+def _associations(site: Site, accounts: list[str], users: list[str], partitions: list[Any]) -> Ints:
+    """Returns the row of the association of each job: of user, account and partition, or of the account alone."""
+    rows = {(one.account, one.user, one.partition): row for row, one in enumerate(site.associations)}
+    found: dict[tuple[str, str, Any], int] = {}
+    made = np.empty(len(accounts), np.int64)
+    for job, key in enumerate(zip(accounts, users, partitions, strict=True)):
+        if key not in found:
+            account, user, partition = key
+            keys = (account, user, str(partition)), (account, user, ""), (account, "", "")
+            found[key] = next((rows[one] for one in keys if one in rows), -1)
+        made[job] = found[key]
+    return made
+
+
+def _features(site: Site, asked: list[str], known: Any) -> dict[str, Any]:
+    """Returns the sets of features that are asked for, ``a&b`` and ``a|b``, and that of each job."""
+    nodes = [set(kind.features) for _, kind in nodes_of(site)]
+    every = sorted(set().union(*nodes))
+    rows: dict[str, int] = {"": 0}
+    sets = [np.ones(len(nodes), np.bool_)]
+    for row, text in enumerate(asked):
+        if text in rows:
+            continue
+        allowed = np.zeros(len(nodes), np.bool_)
+        for part in text.strip("()").split("|"):
+            wanted = {name.strip() for name in part.split("&")}
+            for name in wanted:
+                known("constraint", name, every, row)
+            allowed |= [wanted <= having for having in nodes]
+        rows[text] = len(sets)
+        sets.append(allowed)
+    return {"features": np.array(sets), "feature": np.array([rows[text] for text in asked], np.int64)}

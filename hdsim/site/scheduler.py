@@ -1,0 +1,276 @@
+"""slurmctld's scheduling of the jobs of a site: the queue, and when the two passes are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hdsim.errors import ConfigError
+from hdsim.site.formats import expand_nodes
+from hdsim.site.jobs_table import SiteJobs
+from hdsim.site.kernels.passes import (
+    Calendar,
+    PendingJobs,
+    Rules,
+    backfill_pass,
+    main_pass,
+    make_plan,
+    make_space,
+)
+from hdsim.site.kernels.placing import SiteNodes, Usage
+from hdsim.site.kernels.running import RunningJobs, hold, release
+from hdsim.site.model import Site
+from hdsim.site.platform import nodes_of
+from hdsim.util.arrays import Flags, Floats, Ints
+
+#: Parameters of SchedulerParameters that this reads, with Slurm's defaults.
+DEFAULTS: dict[str, int] = {
+    "batch_sched_delay": 3,
+    "bf_interval": 30,
+    "bf_max_job_part": 0,
+    "bf_max_job_start": 0,
+    "bf_max_job_test": 500,
+    "bf_max_job_user": 0,
+    "bf_min_age_reserve": 0,
+    "bf_min_prio_reserve": 0,
+    "bf_resolution": 60,
+    "bf_window": 1440,
+    "bf_window_linear": 0,
+    "default_queue_depth": 100,
+    "partition_job_depth": 0,
+    "sched_interval": 60,
+}
+#: Those that are read too, and those without influence on a simulation.
+_FLAGS = ("bf_one_resv_per_job", "bf_node_space_size")
+_WITHOUT_INFLUENCE = (
+    *("bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt", "max_rpc_cnt"),
+    *(
+        "sched_min_interval",
+        "sched_max_job_start",
+        "max_sched_time",
+        "defer",
+        "default_gbytes",
+        "bf_ignore_newly_avail",
+    ),
+    *("ignore_prefer_validation", "nohold_on_prolog_fail", "max_array_tasks", "max_script_size", "spec_cores_first"),
+    *(
+        "step_retry_count",
+        "step_retry_time",
+        "assoc_limit_stop",
+        "bf_licenses",
+        "pack_serial_at_end_off",
+        "batch_sched",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A job that a pass has started."""
+
+    job: int
+    nodes: list[int]
+    cpus: list[int]  # on each of the nodes
+    backfilled: bool
+
+
+def refuse(site: Site) -> list[str]:
+    """Returns the rules of a site that are not simulated, each in words."""
+    found = []
+    if site.preemption.type != "none":
+        found.append(f"preemption (PreemptType=preempt/{site.preemption.type})")
+    if site.slurm.topology != "none":
+        found.append(f"TopologyPlugin=topology/{site.slurm.topology}")
+    if site.slurm.select == "linear":
+        found.append("SelectType=select/linear")
+    if "CR_LLN" in site.slurm.select_parameters or any(one.least_loaded for one in site.partitions.values()):
+        found.append("least loaded nodes (CR_LLN, LLN)")
+    for name, one in site.partitions.items():
+        if one.oversubscribe.split(":")[0] in ("YES", "FORCE"):
+            found.append(f"partition {name}: OverSubscribe={one.oversubscribe}")
+        if one.exclusive_user:
+            found.append(f"partition {name}: ExclusiveUser")
+    known = {*DEFAULTS, *_FLAGS, *_WITHOUT_INFLUENCE}
+    found += [f"SchedulerParameters={name}" for name in site.slurm.parameters if name not in known]
+    return found
+
+
+def site_nodes(site: Site) -> SiteNodes:
+    """Returns the nodes of a site as columns."""
+    kinds = [kind for _, kind in nodes_of(site)]
+    words = {word for text in site.slurm.select_parameters for word in text.upper().split("_")}
+    units = []
+    for kind in kinds:
+        core = kind.threads_per_core
+        units.append(core * kind.cores_per_socket if "SOCKET" in words else core if "CORE" in words else 1)
+    memory = [kind.memory if "MEMORY" in words else math.inf for kind in kinds]
+    return SiteNodes(
+        cpus=np.array([kind.cpus for kind in kinds], np.int64),
+        unit=np.array(units, np.int64),
+        memory=np.array(memory, np.float64),
+        weight=np.array([kind.weight for kind in kinds], np.int64),
+    )
+
+
+def members_of(site: Site) -> Flags:
+    """Returns the (P, N) nodes of the partitions."""
+    place = {name: row for row, (name, _) in enumerate(nodes_of(site))}
+    members = np.zeros((len(site.partitions), len(place)), np.bool_)
+    for row, one in enumerate(site.partitions.values()):
+        listed = place if one.nodes.upper() == "ALL" else expand_nodes(one.nodes)
+        members[row, [place[name] for name in listed]] = one.state in ("UP",)
+    return members
+
+
+class SlurmScheduler:
+    """The main loop and sched/backfill over the jobs of a site.
+
+    Args:
+        site: The site.
+        jobs: Its jobs.
+        priorities: Returns the priorities of (Q,) jobs at a time in seconds since 1970; by default those of
+            PriorityType=priority/basic, the order of submission.
+
+    Raises:
+        ConfigError: The site has rules that are not simulated.
+    """
+
+    def __init__(self, site: Site, jobs: SiteJobs, priorities: Callable[[Ints, float], Floats] | None = None) -> None:
+        refused = refuse(site)
+        if refused:
+            raise ConfigError(f"not simulated: {'; '.join(refused)}", where="site")
+        self.site, self.jobs = site, jobs
+        self.nodes, self.members = site_nodes(site), members_of(site)
+        self._priorities = priorities or (lambda rows, now: -rows.astype(np.float64))
+        number, count = len(self.nodes.cpus), len(jobs)
+        self.usage = Usage(self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64))
+        places, ints = np.zeros((2, count * 2 + number), np.int64), np.zeros((3, count), np.int64)
+        self.running = RunningJobs(
+            ints[0], np.zeros(count), ints[1], ints[2], places[0], places[1], np.zeros(2, np.int64)
+        )
+        self.pending: dict[int, None] = {}
+        self.service = np.ones(number, np.bool_)
+        down = expand_nodes(site.down) if site.down else []
+        self.service[[row for row, (name, _) in enumerate(nodes_of(site)) if name in down]] = False
+        self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in DEFAULTS.items()}
+        self.rules = self._rules()
+        self.calendar = self._calendar()
+        self._plan = make_plan(self.rules.slots, number, count)
+        self._space = make_space(number, len(site.partitions), int(jobs.user.max(initial=0)) + 1, count)
+        self._tier = [one.priority_tier for one in site.partitions.values()]
+
+    def _rules(self) -> Rules:
+        given = self.parameters
+        return Rules(
+            resolution=float(given["bf_resolution"]),
+            window=given["bf_window"] * 60.0,
+            depth=given["default_queue_depth"],
+            partition_depth=given["partition_job_depth"],
+            tested=given["bf_max_job_test"],
+            tested_of_user=given["bf_max_job_user"],
+            tested_of_partition=given["bf_max_job_part"],
+            started=given["bf_max_job_start"],
+            slots=int(self.site.slurm.parameters.get("bf_node_space_size", given["bf_max_job_test"])),
+            growth=float(given["bf_window_linear"]),
+            one_reservation=bool(self.site.slurm.parameters.get("bf_one_resv_per_job", False)),
+        )
+
+    def _calendar(self) -> Calendar:
+        place = {name: row for row, (name, _) in enumerate(nodes_of(self.site))}
+        kept = list(self.site.reservations.values())
+        nodes = np.zeros((len(kept), len(place)), np.bool_)
+        for row, one in enumerate(kept):
+            listed = place if one.nodes.upper() == "ALL" else expand_nodes(one.nodes)
+            nodes[row, [place[name] for name in listed if name in place]] = True
+        return Calendar(np.array([one.start for one in kept]), np.array([one.end for one in kept]), nodes)
+
+    def submit(self, job: int) -> None:
+        """Adds an eligible job to the pending ones."""
+        self.pending[job] = None
+
+    def withdraw(self, job: int) -> None:
+        """Removes a pending job."""
+        del self.pending[job]
+
+    def hold(self, job: int, end: float, nodes: Iterable[int], cpus: Iterable[int]) -> None:
+        """Notes that a job runs on nodes with a number of CPUs on each, expected to end at a time in seconds."""
+        self.pending.pop(job, None)
+        listed, on_each = np.array(list(nodes), np.int64), np.array(list(cpus), np.int64)
+        self._reserve_places(len(listed))
+        hold(self.usage, self.jobs.demands, self.running, job, end, listed, on_each, len(listed))
+
+    def end(self, job: int) -> None:
+        """Takes back all that a job holds."""
+        release(self.usage, self.jobs.demands, self.running, job)
+
+    def main(self, now: float, *, full: bool = False) -> list[Start]:
+        """Makes a pass of the main loop at a time in seconds since 1970; a full one tests all jobs."""
+        rules = self.rules._replace(depth=len(self.jobs) + 1) if full else self.rules
+        return self._pass(main_pass, rules, (), now, backfilled=False)
+
+    def backfill(self, now: float) -> list[Start]:
+        """Makes a pass of sched/backfill at a time in seconds since 1970."""
+        return self._pass(backfill_pass, self.rules, (self._plan,), now, backfilled=True)
+
+    def _pass(self, kernel: Any, rules: Rules, plan: tuple[Any, ...], now: float, *, backfilled: bool) -> list[Start]:
+        if not self.pending:
+            return []
+        self._reserve_places(len(self.pending) * len(self.nodes.cpus))
+        table = self.jobs
+        places = self.members, table.features, table.feature, self.service, self.calendar, rules
+        state = self.nodes, self.usage, table.demands, self.running, self.ordered(now)
+        count = kernel(*state, *places, *plan, self._space, now)
+        started = []
+        for job in self._space.started[:count].tolist():
+            held = slice(self.running.first[job], self.running.last[job])
+            started.append(Start(job, self.running.node[held].tolist(), self.running.cpus[held].tolist(), backfilled))
+            del self.pending[job]
+        return started
+
+    def ordered(self, now: float) -> PendingJobs:
+        """Returns the pending jobs in the order of scheduling at a time in seconds since 1970.
+
+        Jobs in reservations come first, then those of partitions of a higher tier, of a higher priority, and of an
+        earlier submission.
+        """
+        jobs = self.jobs
+        waiting = np.fromiter(self.pending, np.int64, len(self.pending))
+        priority = self._priorities(waiting, now)
+        rows = [
+            (jobs.reservation[job] < 0, -self._tier[partition], -value, jobs.submitted[job], job, partition)
+            for job, value in zip(waiting.tolist(), priority.tolist(), strict=True)
+            if not jobs.held[job] and value > -math.inf
+            for partition in jobs.partitions[job]
+        ]
+        rows.sort()
+        listed = np.array([row[4] for row in rows], np.int64)
+        reserves = np.ones(len(rows), np.bool_)
+        least_age, least_priority = self.parameters["bf_min_age_reserve"], self.parameters["bf_min_prio_reserve"]
+        if least_age:
+            reserves &= now - jobs.eligible[listed] >= least_age
+        if least_priority:
+            reserves &= np.array([-row[2] for row in rows]) >= least_priority
+        partitions = np.array([row[5] for row in rows], np.int64)
+        return PendingJobs(listed, partitions, reserves, jobs.user[listed], jobs.reservation[listed])
+
+    def _reserve_places(self, more: int) -> None:
+        """Makes space for what starting jobs hold; jobs that have ended leave their places."""
+        running = self.running
+        used, size = int(running.length[1]), len(running.node)
+        if used + more <= size:
+            return
+        live = running.job[: running.length[0]]
+        node, cpus = np.zeros((2, 2 * (used + more)), np.int64)
+        used = 0
+        for job in live.tolist():
+            held = slice(running.first[job], running.last[job])
+            count = held.stop - held.start
+            node[used : used + count], cpus[used : used + count] = running.node[held], running.cpus[held]
+            running.first[job], running.last[job] = used, used + count
+            used += count
+        running.length[1] = used
+        self.running = running._replace(node=node, cpus=cpus)
