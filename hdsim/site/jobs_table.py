@@ -50,7 +50,7 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
     Args:
         columns: ``submit``, ``cpus``, ``partition`` and, if there are any, ``eligible``, ``requested_time``, ``nodes``,
             ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``user``, ``account``, ``qos``,
-            ``nice``, ``constraints``, ``reservation`` and ``held``; None where a job has none.
+            ``nice``, ``constraints``, ``reservation``, ``licenses`` and ``held``; None where a job has none.
         site: The site.
         where: Origin of the columns, for error messages.
 
@@ -85,7 +85,7 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
     return SiteJobs(
         submitted=submitted,
         eligible=np.fmax(np.array(column("eligible", math.nan), np.float64), submitted),
-        demands=_demands(columns, column, partitions, site, jobs),
+        demands=_demands(columns, column, partitions, site, known),
         partitions=partitions,
         user=np.array([users.setdefault(name, len(users)) for name in column("user", "")], np.int64),
         association=_associations(site, column("account", ""), column("user", ""), asked),
@@ -97,8 +97,12 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
     )
 
 
-def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Site, jobs: int) -> Demands:
-    """Returns what the jobs ask for, within the limits of their first partitions."""
+def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Site, known: Any) -> Demands:
+    """Returns what the jobs ask for, within the limits and with the defaults of their first partitions.
+
+    A job that asks for more memory than MaxMemPerCPU permits gets more CPUs (sbatch(1), ``--mem-per-cpu``); ``--mem=0``
+    asks for all memory of the nodes.
+    """
     kinds = list(site.partitions.values())
     first = [kinds[rows[0]] for rows in partitions]
     cpus = np.maximum(np.array(columns["cpus"], np.int64), 1)
@@ -108,19 +112,43 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
     asked = np.array(column("requested_time", math.nan), np.float64)
     usual = [kind.max_time if kind.default_time is None else kind.default_time for kind in first]
     limit = np.minimum(np.where(np.isnan(asked), usual, asked), [kind.max_time for kind in first])
-    memory, per = np.array(column("memory", 0.0), np.float64), column("memory_per", "n")
-    of_cpu = np.array([text == "c" for text in per], np.bool_)
+    per_task = np.maximum(np.array(column("per_task", 1), np.int64), 1)
+    memory, of_cpu = np.array(column("memory", math.nan), np.float64), np.array(column("memory_per", "n")) == "c"
+    whole_node = max((kind.memory for _, kind in nodes_of(site)), default=0.0)
+    for job, kind in enumerate(first):
+        if math.isnan(memory[job]):
+            usual, of_cpu[job] = kind.default_memory_per_cpu, kind.default_memory_per_cpu is not None
+            memory[job] = usual if usual is not None else kind.default_memory_per_node or whole_node
+        elif memory[job] == 0:
+            memory[job], of_cpu[job] = whole_node, False
+        if kind.max_memory_per_cpu is not None:
+            more = max(math.ceil(memory[job] / kind.max_memory_per_cpu), 1)
+            if of_cpu[job]:
+                cpus[job], per_task[job], memory[job] = cpus[job] * more, per_task[job] * more, memory[job] / more
+            else:
+                cpus[job] = max(cpus[job], least[job] * more)
     exclusive = np.array([kind.oversubscribe.startswith("EXCLUSIVE") for kind in first], np.bool_)
     return Demands(
         cpus=cpus,
-        per_task=np.maximum(np.array(column("per_task", 1), np.int64), 1),
+        per_task=per_task,
         least=np.maximum(least, 1),
         most=np.maximum(most, 1),
         memory_per_cpu=np.where(of_cpu, memory, 0.0),
         memory_per_node=np.where(of_cpu, 0.0, memory),
         whole=np.array(column("whole", False), np.bool_) | exclusive,
         limit=np.where(np.isinf(limit), _YEAR, limit),
+        licenses=_licenses(column("licenses", ""), list(site.licenses), known),
     )
+
+
+def _licenses(asked: list[str], kinds: list[str], known: Any) -> Ints:
+    """Returns the (J, L) licences that jobs ask for, such as ``matlab:2,ansys``."""
+    made = np.zeros((len(asked), len(kinds)), np.int64)
+    for row, text in enumerate(asked):
+        for item in split_list(text):
+            name, _, number = item.partition(":")
+            made[row, known("licenses", name, kinds, row)] += int(number or 1)
+    return made
 
 
 def _of_names(name: str, values: list[Any], allowed: list[str], known: Any) -> Ints:

@@ -147,7 +147,8 @@ class SlurmScheduler:
         self.nodes, self.members = site_nodes(site), members_of(site)
         self._priorities = priorities or (lambda rows, now: -rows.astype(np.float64))
         number, count = len(self.nodes.cpus), len(jobs)
-        self.usage = Usage(self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64))
+        licenses = np.array(list(site.licenses.values()), np.int64)
+        self.usage = Usage(self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64), licenses)
         places, ints = np.zeros((2, count * 2 + number), np.int64), np.zeros((3, count), np.int64)
         self.running = RunningJobs(
             ints[0], np.zeros(count), ints[1], ints[2], places[0], places[1], np.zeros(2, np.int64)

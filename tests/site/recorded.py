@@ -42,10 +42,14 @@ def read_case(folder: Path, run: str = "") -> Case:
     """Reads a recorded case; run is ``2`` for its repetition."""
     site = site_of(read_slurm_conf(folder / "slurm.conf", Notes()), folder.name)
     asked = {row["k"]: row for row in _rows(folder / "jobs.csv")}
-    results = list(_rows(folder / f"result{run}.csv"))
+    # Jobs that never became eligible have no times.
+    results = [row for row in _rows(folder / f"result{run}.csv") if _time(row["eligible"]) < math.inf]
     place = {name: row for row, (name, _) in enumerate(nodes_of(site))}
     columns: dict[str, list[Any]] = {name: [] for name in ("submit", "cpus", "partition", "nodes", "most_nodes")}
-    columns |= {name: [] for name in ("per_task", "memory", "whole", "user", "requested_time", "eligible")}
+    columns |= {
+        name: []
+        for name in ("per_task", "memory", "memory_per", "whole", "user", "requested_time", "eligible", "licenses")
+    }
     for row in results:
         job = asked[row["key"].split("_")[0]]
         nodes, per_task = int(job.get("N") or 0), int(job.get("c") or 1)
@@ -57,18 +61,20 @@ def read_case(folder: Path, run: str = "") -> Case:
             "partition": job.get("part") or None,
             "nodes": nodes or None,
             "most_nodes": nodes or None,
-            "memory": float(job.get("mem") or 0),
+            "memory": _number(job.get("memcpu") or job.get("mem")),
+            "memory_per": "c" if job.get("memcpu") else "n",
             "whole": job.get("excl") in ("True", "1"),
             "user": job.get("user", ""),
+            "licenses": job.get("lic") or None,
             "requested_time": float(job["lim"]) * 60 if job.get("lim") else None,
         }
         for name, value in given.items():
             columns[name].append(value)
     log = [line.split()[3] for line in (folder / f"order{run}.txt").read_text().splitlines()]
     started = {job: position for position, job in enumerate(log)}
-    start = np.array([float(row["start"] or math.inf) for row in results])
+    start = np.array([_time(row["start"]) for row in results])
     order = sorted(
-        (row for row in range(len(results)) if start[row] < math.inf),
+        (row for row in range(len(results)) if start[row] < math.inf and results[row]["nodes"] != "None assigned"),
         key=lambda row: (start[row], started.get(results[row]["jobid"], 0)),
     )
     return Case(
@@ -76,11 +82,19 @@ def read_case(folder: Path, run: str = "") -> Case:
         jobs=jobs_table(columns, site, str(folder)),
         keys=[row["key"] for row in results],
         start=start,
-        end=np.array([float(row["end"] or math.inf) for row in results]),
-        nodes=[[place[name] for name in expand_nodes(row["nodes"])] if row["nodes"] else [] for row in results],
+        end=np.array([_time(row["end"]) for row in results]),
+        nodes=[[place[name] for name in expand_nodes(row["nodes"]) if name in place] for row in results],
         order=order,
         priority=np.array([float(row["priority"] or 0) for row in results]),
     )
+
+
+def _time(text: str) -> float:
+    return math.inf if text in ("", "None", "Unknown") else float(text)
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text else None
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:

@@ -137,7 +137,7 @@ def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
 
 def make_space(nodes: int, partitions: int, users: int, jobs: int) -> Space:
     """Returns space for passes."""
-    future = Usage(np.zeros(nodes, np.int64), np.zeros(nodes), np.zeros(nodes, np.int64))
+    future = Usage(np.zeros(nodes, np.int64), np.zeros(nodes), np.zeros(nodes, np.int64), np.zeros(0, np.int64))
     flags = np.zeros((3, nodes), np.bool_)
     return Space(
         make_chosen(nodes),
@@ -164,6 +164,15 @@ def _equal(flags: Bools, others: Bools) -> bool:
     for node in range(len(flags)):
         equal &= flags[node] == others[node]
     return equal
+
+
+@part_of_kernel
+def _has_licenses(usage: Usage, demands: Demands, job: int) -> bool:
+    """Whether the licences that a job asks for are free."""
+    free = True
+    for kind in range(len(usage.licenses)):
+        free &= demands.licenses[job, kind] <= usage.licenses[kind]
+    return free
 
 
 @part_of_kernel
@@ -253,6 +262,8 @@ def main_pass(
         if rules.partition_depth and space.counts[partition] > rules.partition_depth:
             continue
         if row >= 0 and not calendar.begin[row] <= now < calendar.end[row]:
+            continue
+        if not _has_licenses(usage, demands, job):
             continue
         blocked = _permitted(members, features, feature, space.open, partition, job, space.among) < demands.least[job]
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
@@ -470,6 +481,8 @@ def backfill_pass(
         if rules.tested_of_user and space.users[user] >= rules.tested_of_user:
             continue
         space.users[user] += 1
+        if not _has_licenses(usage, demands, job):
+            continue
         limit, planned = demands.limit[job], plan.planned[job]
         only_now = not pending.reserves[place] or (rules.one_reservation and not math.isnan(planned))
         later, start, count = now, math.inf, 0

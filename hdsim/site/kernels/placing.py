@@ -48,6 +48,7 @@ class Demands(NamedTuple):
         memory_per_node: MiB of each node.
         whole: The job takes whole nodes.
         limit: Time limit in seconds.
+        licenses: (J, L) licences of each kind.
     """
 
     cpus: Ints
@@ -58,14 +59,23 @@ class Demands(NamedTuple):
     memory_per_node: Floats
     whole: Bools
     limit: Floats
+    licenses: Ints
 
 
 class Usage(NamedTuple):
-    """Nodes at a time, (N,) each: free CPUs, free memory in MiB, and the number of jobs."""
+    """Nodes and licences at a time.
+
+    Attributes:
+        cpus: (N,) free CPUs.
+        memory: (N,) free memory in MiB.
+        jobs: (N,) jobs on each node.
+        licenses: (L,) free licences of each kind.
+    """
 
     cpus: Ints
     memory: Floats
     jobs: Ints
+    licenses: Ints
 
 
 class Chosen(NamedTuple):

@@ -60,6 +60,8 @@ def hold(
         length[1] += 1
         change_usage(usage, demands, job, nodes[k], cpus[k], 1)
     running.last[job] = length[1]
+    for kind in range(len(usage.licenses)):
+        usage.licenses[kind] -= demands.licenses[job, kind]
     place = length[0]
     while place > 0 and running.end[place - 1] > end:
         running.job[place], running.end[place] = running.job[place - 1], running.end[place - 1]
@@ -73,6 +75,8 @@ def release(usage: Usage, demands: Demands, running: RunningJobs, job: int) -> N
     """Takes back all that a running job holds; it counts as one that has run."""
     for place in range(running.first[job], running.last[job]):
         change_usage(usage, demands, job, running.node[place], running.cpus[place], -1)
+    for kind in range(len(usage.licenses)):
+        usage.licenses[kind] += demands.licenses[job, kind]
     place = 0
     while running.job[place] != job:
         place += 1
