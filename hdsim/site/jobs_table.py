@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
-from hdsim.site.formats import split_list
+from hdsim.site.formats import parse_gres, split_list
 from hdsim.site.kernels.placing import Demands
 from hdsim.site.model import Site
 from hdsim.site.platform import nodes_of
@@ -50,7 +50,8 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
     Args:
         columns: ``submit``, ``cpus``, ``partition`` and, if there are any, ``eligible``, ``requested_time``, ``nodes``,
             ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``user``, ``account``, ``qos``,
-            ``nice``, ``constraints``, ``reservation``, ``licenses`` and ``held``; None where a job has none.
+            ``nice``, ``constraints``, ``reservation``, ``licenses``, ``gres``
+            (of each node, ``gpu:2`` or ``gpu:a100:2``) and ``held``; None where a job has none.
         site: The site.
         where: Origin of the columns, for error messages.
 
@@ -138,7 +139,25 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
         whole=np.array(column("whole", False), np.bool_) | exclusive,
         limit=np.where(np.isinf(limit), _YEAR, limit),
         licenses=_licenses(column("licenses", ""), list(site.licenses), known),
+        **_gpus(column("gres", ""), site, known),
     )
+
+
+def gpu_types(site: Site) -> list[str]:
+    """Returns the types of GPUs of a site in the form of Gres, such as ``gpu:a100``."""
+    return sorted({name for kind in site.nodes.values() for name in kind.gres if name.split(":")[0] == "gpu"})
+
+
+def _gpus(asked: list[str], site: Site, known: Any) -> dict[str, Ints]:
+    """Returns number and type of the GPUs that jobs ask for on each node; other generic resources are not counted."""
+    types = gpu_types(site)
+    gpus, kinds = np.zeros(len(asked), np.int64), np.full(len(asked), -1)
+    for row, text in enumerate(asked):
+        for name, number in parse_gres(text).items() if text else ():
+            if name.split(":")[0] == "gpu":
+                gpus[row] += number
+                kinds[row] = -1 if name == "gpu" and "gpu" not in types else known("gres", name, types, row)
+    return {"gpus": gpus, "gpu_type": kinds}
 
 
 def _licenses(asked: list[str], kinds: list[str], known: Any) -> Ints:

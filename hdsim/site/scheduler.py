@@ -11,7 +11,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.site.formats import expand_nodes
-from hdsim.site.jobs_table import SiteJobs
+from hdsim.site.jobs_table import SiteJobs, gpu_types
 from hdsim.site.kernels.passes import (
     Calendar,
     PendingJobs,
@@ -94,6 +94,9 @@ def refuse(site: Site) -> list[str]:
             found.append(f"partition {name}: OverSubscribe={one.oversubscribe}")
         if one.exclusive_user:
             found.append(f"partition {name}: ExclusiveUser")
+    for key, kind in site.nodes.items():
+        if sum(name in kind.gres for name in gpu_types(site)) > 1:
+            found.append(f"nodes {key}: several types of GPUs on a node")
     known = {*DEFAULTS, *_FLAGS, *_WITHOUT_INFLUENCE}
     found += [f"SchedulerParameters={name}" for name in site.slurm.parameters if name not in known]
     return found
@@ -107,12 +110,15 @@ def site_nodes(site: Site) -> SiteNodes:
     for kind in kinds:
         core = kind.threads_per_core
         units.append(core * kind.cores_per_socket if "SOCKET" in words else core if "CORE" in words else 1)
+    types = gpu_types(site)
     memory = [kind.memory if "MEMORY" in words else math.inf for kind in kinds]
     return SiteNodes(
         cpus=np.array([kind.cpus for kind in kinds], np.int64),
         unit=np.array(units, np.int64),
         memory=np.array(memory, np.float64),
         weight=np.array([kind.weight for kind in kinds], np.int64),
+        gpus=np.array([sum(kind.gres[name] for name in types if name in kind.gres) for kind in kinds], np.int64),
+        gpu_type=np.array([next((row for row, name in enumerate(types) if name in kind.gres), -1) for kind in kinds]),
     )
 
 
@@ -148,7 +154,8 @@ class SlurmScheduler:
         self._priorities = priorities or (lambda rows, now: -rows.astype(np.float64))
         number, count = len(self.nodes.cpus), len(jobs)
         licenses = np.array(list(site.licenses.values()), np.int64)
-        self.usage = Usage(self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64), licenses)
+        free = self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64), self.nodes.gpus.copy()
+        self.usage = Usage(*free, licenses)
         places, ints = np.zeros((2, count * 2 + number), np.int64), np.zeros((3, count), np.int64)
         self.running = RunningJobs(
             ints[0], np.zeros(count), ints[1], ints[2], places[0], places[1], np.zeros(2, np.int64)

@@ -48,7 +48,17 @@ def read_case(folder: Path, run: str = "") -> Case:
     columns: dict[str, list[Any]] = {name: [] for name in ("submit", "cpus", "partition", "nodes", "most_nodes")}
     columns |= {
         name: []
-        for name in ("per_task", "memory", "memory_per", "whole", "user", "requested_time", "eligible", "licenses")
+        for name in (
+            "per_task",
+            "memory",
+            "memory_per",
+            "whole",
+            "user",
+            "requested_time",
+            "eligible",
+            "licenses",
+            "gres",
+        )
     }
     for row in results:
         job = asked[row["key"].split("_")[0]]
@@ -66,6 +76,7 @@ def read_case(folder: Path, run: str = "") -> Case:
             "whole": job.get("excl") in ("True", "1"),
             "user": job.get("user", ""),
             "licenses": job.get("lic") or None,
+            "gres": job.get("gres") or None,
             "requested_time": float(job["lim"]) * 60 if job.get("lim") else None,
         }
         for name, value in given.items():

@@ -137,7 +137,8 @@ def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
 
 def make_space(nodes: int, partitions: int, users: int, jobs: int) -> Space:
     """Returns space for passes."""
-    future = Usage(np.zeros(nodes, np.int64), np.zeros(nodes), np.zeros(nodes, np.int64), np.zeros(0, np.int64))
+    ints = np.zeros((3, nodes), np.int64)
+    future = Usage(ints[0], np.zeros(nodes), ints[1], ints[2], np.zeros(0, np.int64))
     flags = np.zeros((3, nodes), np.bool_)
     return Space(
         make_chosen(nodes),
@@ -383,7 +384,7 @@ def _will_run(
         return math.inf, 0
     for node in range(len(usage.cpus)):
         future.cpus[node], future.memory[node] = usage.cpus[node], usage.memory[node]
-        future.jobs[node] = usage.jobs[node]
+        future.jobs[node], future.gpus[node] = usage.jobs[node], usage.gpus[node]
     window, limit, place, total = _WINDOW, -math.inf, 0, running.length[0]
     while place < total:
         last = -1

@@ -28,12 +28,16 @@ class SiteNodes(NamedTuple):
         unit: (N,) CPUs that are allocated together: those of a core, of a socket, or 1.
         memory: (N,) memory in MiB, infinite where it is not allocated.
         weight: (N,) nodes of a lower weight are chosen first.
+        gpus: (N,) GPUs.
+        gpu_type: (N,) their type.
     """
 
     cpus: Ints
     unit: Ints
     memory: Floats
     weight: Ints
+    gpus: Ints
+    gpu_type: Ints
 
 
 class Demands(NamedTuple):
@@ -49,6 +53,8 @@ class Demands(NamedTuple):
         whole: The job takes whole nodes.
         limit: Time limit in seconds.
         licenses: (J, L) licences of each kind.
+        gpus: GPUs on each node.
+        gpu_type: Their type, -1 for any.
     """
 
     cpus: Ints
@@ -60,6 +66,8 @@ class Demands(NamedTuple):
     whole: Bools
     limit: Floats
     licenses: Ints
+    gpus: Ints
+    gpu_type: Ints
 
 
 class Usage(NamedTuple):
@@ -69,12 +77,14 @@ class Usage(NamedTuple):
         cpus: (N,) free CPUs.
         memory: (N,) free memory in MiB.
         jobs: (N,) jobs on each node.
+        gpus: (N,) free GPUs.
         licenses: (L,) free licences of each kind.
     """
 
     cpus: Ints
     memory: Floats
     jobs: Ints
+    gpus: Ints
     licenses: Ints
 
 
@@ -117,7 +127,9 @@ def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node
         cpus = usage.cpus[node]
     per_task = demands.per_task[job]
     cpus -= cpus % per_task
-    if usage.memory[node] < demands.memory_per_node[job]:
+    if usage.memory[node] < demands.memory_per_node[job] or usage.gpus[node] < demands.gpus[job]:
+        return 0
+    if demands.gpus[job] and demands.gpu_type[job] >= 0 and demands.gpu_type[job] != nodes.gpu_type[node]:
         return 0
     if demands.memory_per_cpu[job] > 0.0:
         fitting = int(min(usage.memory[node] / demands.memory_per_cpu[job], 1e9))

@@ -31,9 +31,10 @@ class RunningJobs(NamedTuple):
 
 @part_of_kernel
 def change_usage(usage: Usage, demands: Demands, job: int, node: int, cpus: int, sign: int) -> None:
-    """Takes (1) or gives back (-1) CPUs and memory of a node."""
+    """Takes (1) or gives back (-1) CPUs, memory and GPUs of a node."""
     usage.cpus[node] -= sign * cpus
     usage.memory[node] -= sign * (demands.memory_per_node[job] + cpus * demands.memory_per_cpu[job])
+    usage.gpus[node] -= sign * demands.gpus[job]
     usage.jobs[node] += sign
 
 
