@@ -41,7 +41,7 @@ class SiteNodes(NamedTuple):
 
 
 class Demands(NamedTuple):
-    """What jobs ask for, (J,) each.
+    """Requests of jobs, (J,) each unless it says otherwise.
 
     Attributes:
         cpus: CPUs.
