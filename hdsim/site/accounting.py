@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError
-from hdsim.site.formats import parse_time, parse_tres
+from hdsim.site.formats import parse_time, parse_tres, read_text, read_value
 from hdsim.site.notes import Notes
 from hdsim.site.slurm_conf import count, grace, names, number
 
@@ -105,12 +105,8 @@ def rows(path: Path) -> Iterator[tuple[dict[str, str], str]]:
     Raises:
         ConfigError: The file cannot be read, has no header, or a row has another number of columns.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    except OSError as error:
-        raise ConfigError(f"expected a file: {error.strerror}", where=str(path)) from None
     header: list[str] = []
-    for place, line in enumerate(lines, 1):
+    for place, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         cells = line.split("|")
@@ -136,10 +132,7 @@ def _values(
         text = row.get(column, "").strip()
         if not text:
             continue
-        try:
-            value = read(text)
-        except ValueError as error:
-            raise ConfigError(str(error), where=f"{where}: {column}") from None
+        value = read_value(text, read, f"{where}: {column}")
         if not (value is None or (isinstance(value, float) and math.isinf(value))):
             made[key] = value
     return made
@@ -217,19 +210,15 @@ def read_associations(path: Path, cluster: str, notes: Notes) -> list[dict[str, 
     return [one for _, one in made]
 
 
-def read_dump(path: Path, notes: Notes) -> tuple[str, list[dict[str, Any]]]:
-    """Returns the name of the cluster and the documents of its associations from ``sacctmgr dump``.
+def read_dump(path: Path, notes: Notes) -> list[dict[str, Any]]:
+    """Returns the documents of the associations of a cluster from ``sacctmgr dump``.
 
     Raises:
         ConfigError: The file cannot be read, or a line has another form.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    except OSError as error:
-        raise ConfigError(f"expected a file: {error.strerror}", where=str(path)) from None
     made: list[dict[str, Any]] = []
-    parent, cluster, read = "root", "", 0
-    for place, line in enumerate(lines, 1):
+    parent, read = "root", 0
+    for place, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         where = f"{path}:{place}"
@@ -242,11 +231,9 @@ def read_dump(path: Path, notes: Notes) -> tuple[str, list[dict[str, Any]]]:
         kind, name, rest = found[1].lower(), found[2].strip(), found[3]
         values = {key.lower(): quoted or bare for key, quoted, bare in _SETTING.findall(rest)}
         read += 1
-        if kind == "cluster":
-            cluster = name
-        elif kind == "parent":
+        if kind == "parent":
             parent = name
-        else:
+        elif kind != "cluster":
             _left(values, (_ASSOCIATION, _LIMITS), path.name, notes, where)
             one = _association(values, where)
             if kind == "user":
@@ -256,4 +243,4 @@ def read_dump(path: Path, notes: Notes) -> tuple[str, list[dict[str, Any]]]:
     notes.read[path.name] = read
     if not made:
         raise ConfigError("expected lines Account - and User -, as sacctmgr dump writes, got none", where=str(path))
-    return cluster, made
+    return made

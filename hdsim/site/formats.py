@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -173,6 +174,41 @@ def time_zone(name: str) -> ZoneInfo:
         raise ConfigError(
             f"expected a time zone such as Europe/Berlin or UTC, got '{name}'", where="timezone"
         ) from None
+
+
+def parse_counts(text: str) -> dict[str, int]:
+    """Returns the numbers by name of a list such as ``matlab:2,ansys``; a name alone stands for one."""
+    counts: dict[str, int] = {}
+    for item in split_list(text):
+        name, _, number = item.partition(":")
+        if number and not number.isdecimal():
+            raise ValueError(f"expected names with numbers such as matlab:2,ansys, got '{text}'")
+        counts[name] = counts.get(name, 0) + int(number or 1)
+    return counts
+
+
+def read_text(path: Path) -> str:
+    """Returns the text of a file.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"expected a file: {error.strerror}", where=str(path)) from None
+
+
+def read_value(text: str, read: Callable[[str], Any], where: str) -> Any:
+    """Returns a value read from its text.
+
+    Raises:
+        ConfigError: The text has another form than expected.
+    """
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigError(str(error), where=where) from None
 
 
 def lowered(pairs: Mapping[str, str]) -> dict[str, str]:

@@ -43,27 +43,21 @@ def read_site(folder: Path, zone: str, notes: Notes) -> Site:
     document = read_slurm_conf(folder / "slurm.conf", notes)
     document["time_zone"] = zone
     name = document.get("name", "")
-
-    def when_there(file: str, read: Callable[[Path], Any]) -> Any:
-        path = folder / file
-        return read(path) if path.is_file() else None
-
     readers: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "topology.conf": ("switches", lambda path: read_topology(path, notes)),
         "qos.txt": ("qos", lambda path: read_qos(path, notes)),
         "assoc.txt": ("associations", lambda path: read_associations(path, name, notes)),
+        "cluster.cfg": ("associations", lambda path: read_dump(path, notes)),
         "reservations.txt": ("reservations", lambda path: read_reservations(path, zone, notes)),
         "sinfo.txt": ("down", lambda path: read_sinfo(path, notes)),
     }
     for file, (key, read) in readers.items():
-        value = when_there(file, read)
-        if value is not None:
-            document[key] = value
-    dump = when_there("cluster.cfg", lambda path: read_dump(path, notes))
-    if dump is not None and "associations" not in document:
-        document["associations"] = dump[1]
-    elif dump is not None:
-        notes.leave_out("cluster.cfg", "assoc.txt has the associations")
+        if not (folder / file).is_file():
+            continue
+        if key in document:
+            notes.leave_out(file, f"{key}: read from another file")
+        else:
+            document[key] = read(folder / file)
     for path in sorted(folder.iterdir()):
         if path.name not in FILES and path.name.removesuffix(".gz") not in FILES:
             notes.leave_out(path.name, "not one of the files of a site")
@@ -71,7 +65,7 @@ def read_site(folder: Path, zone: str, notes: Notes) -> Site:
 
 
 def _completed(site: Site, notes: Notes) -> Site:
-    """Adds the QOS that associations name and no file defines, and drops references to what does not exist."""
+    """Adds the QOS that associations and partitions name and no file defines."""
     named = {name for one in site.associations for name in (*one.qos, one.default_qos) if name}
     named |= {partition.qos for partition in site.partitions.values() if partition.qos}
     missing = sorted(named - set(site.qos))

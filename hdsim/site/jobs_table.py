@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
-from hdsim.site.formats import parse_gres, split_list
+from hdsim.site.formats import parse_counts, parse_gres, split_list
 from hdsim.site.kernels.placing import Demands
 from hdsim.site.model import Site
 from hdsim.site.platform import nodes_of
@@ -164,9 +164,8 @@ def _licenses(asked: list[str], kinds: list[str], known: Any) -> Ints:
     """Returns the (J, L) licences that jobs ask for, such as ``matlab:2,ansys``."""
     made = np.zeros((len(asked), len(kinds)), np.int64)
     for row, text in enumerate(asked):
-        for item in split_list(text):
-            name, _, number = item.partition(":")
-            made[row, known("licenses", name, kinds, row)] += int(number or 1)
+        for name, number in parse_counts(text).items():
+            made[row, known("licenses", name, kinds, row)] = number
     return made
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hdsim.errors import ConfigError
-from hdsim.site.formats import expand_nodes
+from hdsim.site.formats import expand_nodes, fold_nodes
 from hdsim.site.jobs_table import SiteJobs, gpu_types
 from hdsim.site.kernels.passes import (
+    Access,
     Calendar,
     PendingJobs,
     Rules,
@@ -23,7 +24,7 @@ from hdsim.site.kernels.passes import (
 )
 from hdsim.site.kernels.placing import SiteNodes, Usage
 from hdsim.site.kernels.running import RunningJobs, hold, release
-from hdsim.site.model import Site
+from hdsim.site.model import NodeType, Site
 from hdsim.site.platform import nodes_of
 from hdsim.util.arrays import Flags, Floats, Ints
 
@@ -102,9 +103,8 @@ def refuse(site: Site) -> list[str]:
     return found
 
 
-def site_nodes(site: Site) -> SiteNodes:
-    """Returns the nodes of a site as columns."""
-    kinds = [kind for _, kind in nodes_of(site)]
+def site_nodes(site: Site, kinds: Sequence[NodeType]) -> SiteNodes:
+    """Returns the nodes of a site, whose types are given, as columns."""
     words = {word for text in site.slurm.select_parameters for word in text.upper().split("_")}
     units = []
     for kind in kinds:
@@ -120,16 +120,6 @@ def site_nodes(site: Site) -> SiteNodes:
         gpus=np.array([sum(kind.gres[name] for name in types if name in kind.gres) for kind in kinds], np.int64),
         gpu_type=np.array([next((row for row, name in enumerate(types) if name in kind.gres), -1) for kind in kinds]),
     )
-
-
-def members_of(site: Site) -> Flags:
-    """Returns the (P, N) nodes of the partitions."""
-    place = {name: row for row, (name, _) in enumerate(nodes_of(site))}
-    members = np.zeros((len(site.partitions), len(place)), np.bool_)
-    for row, one in enumerate(site.partitions.values()):
-        listed = place if one.nodes.upper() == "ALL" else expand_nodes(one.nodes)
-        members[row, [place[name] for name in listed]] = one.state in ("UP",)
-    return members
 
 
 class SlurmScheduler:
@@ -150,7 +140,11 @@ class SlurmScheduler:
         if refused:
             raise ConfigError(f"not simulated: {'; '.join(refused)}", where="site")
         self.site, self.jobs = site, jobs
-        self.nodes, self.members = site_nodes(site), members_of(site)
+        nodes = nodes_of(site)
+        self.nodes = site_nodes(site, [kind for _, kind in nodes])
+        self._place = {name: row for row, (name, _) in enumerate(nodes)}
+        partitions = site.partitions.values()
+        self.members = self._listed([one.nodes if one.state == "UP" else "" for one in partitions])
         self._priorities = priorities or (lambda rows, now: -rows.astype(np.float64))
         number, count = len(self.nodes.cpus), len(jobs)
         licenses = np.array(list(site.licenses.values()), np.int64)
@@ -161,9 +155,7 @@ class SlurmScheduler:
             ints[0], np.zeros(count), ints[1], ints[2], places[0], places[1], np.zeros(2, np.int64)
         )
         self.pending: dict[int, None] = {}
-        self.service = np.ones(number, np.bool_)
-        down = expand_nodes(site.down) if site.down else []
-        self.service[[row for row, (name, _) in enumerate(nodes_of(site)) if name in down]] = False
+        self.service = ~self._listed([site.down])[0]
         self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in DEFAULTS.items()}
         self.rules = self._rules()
         self.calendar = self._calendar()
@@ -188,13 +180,24 @@ class SlurmScheduler:
         )
 
     def _calendar(self) -> Calendar:
-        place = {name: row for row, (name, _) in enumerate(nodes_of(self.site))}
-        kept = list(self.site.reservations.values())
-        nodes = np.zeros((len(kept), len(place)), np.bool_)
-        for row, one in enumerate(kept):
-            listed = place if one.nodes.upper() == "ALL" else expand_nodes(one.nodes)
-            nodes[row, [place[name] for name in listed if name in place]] = True
+        kept = self.site.reservations.values()
+        nodes = self._listed([one.nodes for one in kept])
         return Calendar(np.array([one.start for one in kept]), np.array([one.end for one in kept]), nodes)
+
+    def _listed(self, lists: Sequence[str]) -> Flags:
+        """Returns the (k, N) nodes of k lists of nodes; ALL stands for every node.
+
+        Raises:
+            ConfigError: The site has no such node.
+        """
+        flags = np.zeros((len(lists), len(self._place)), np.bool_)
+        for row, text in enumerate(lists):
+            names = self._place if text.upper() == "ALL" else expand_nodes(text)
+            missing = [name for name in names if name not in self._place]
+            if missing:
+                raise ConfigError(f"expected nodes of the site, got {fold_nodes(missing)}", where="site")
+            flags[row, [self._place[name] for name in names]] = True
+        return flags
 
     def submit(self, job: int) -> None:
         """Adds an eligible job to the pending ones."""
@@ -229,9 +232,9 @@ class SlurmScheduler:
             return []
         self._reserve_places(len(self.pending) * len(self.nodes.cpus))
         table = self.jobs
-        places = self.members, table.features, table.feature, self.service, self.calendar, rules
+        access = Access(self.members, table.features, table.feature, self.service, self.calendar)
         state = self.nodes, self.usage, table.demands, self.running, self.ordered(now)
-        count = kernel(*state, *places, *plan, self._space, now)
+        count = kernel(*state, access, rules, *plan, self._space, now)
         started = []
         for job in self._space.started[:count].tolist():
             held = slice(self.running.first[job], self.running.last[job])

@@ -16,10 +16,13 @@ from hdsim.site.formats import (
     expand_nodes,
     fold_nodes,
     lowered,
+    parse_counts,
     parse_gres,
     parse_memory,
     parse_pairs,
     parse_time,
+    read_text,
+    read_value,
     split_list,
 )
 from hdsim.site.notes import Notes
@@ -44,7 +47,7 @@ class _Reader:
     """Values of one line by lower-case key, each taken once."""
 
     def __init__(self, pairs: Mapping[str, str], where: str) -> None:
-        self._pairs, self._where = lowered(pairs), where
+        self._pairs, self._where = dict(pairs), where
 
     def take(self, key: str, read: Callable[[str], Any], default: Any = None) -> Any:
         """Removes a value and returns it read.
@@ -53,12 +56,7 @@ class _Reader:
             ConfigError: It has another form than expected.
         """
         text = self._pairs.pop(key, None)
-        if text is None:
-            return default
-        try:
-            return read(text)
-        except ValueError as error:
-            raise ConfigError(str(error), where=f"{self._where}: {key}") from None
+        return default if text is None else read_value(text, read, f"{self._where}: {key}")
 
     def rest(self) -> dict[str, str]:
         """The values that nothing has taken."""
@@ -250,10 +248,7 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
     known = {name for listed in site["nodes"] for name in expand_nodes(listed)}
     for name, pairs, where in partitions:
         made = _partition({**common, **pairs}, sets, site["nodes"], where, notes, path.name)
-        try:
-            listed = expand_nodes(made["nodes"])
-        except ValueError as error:
-            raise ConfigError(str(error), where=f"{where}: {name}") from None
+        listed = read_value(made["nodes"], expand_nodes, f"{where}: {name}")
         missing = [] if made["nodes"].upper() == "ALL" else [node for node in listed if node not in known]
         if missing:
             raise ConfigError(f"expected nodes of lines NodeName=, got {fold_nodes(missing)}", where=f"{where}: {name}")
@@ -263,12 +258,8 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
 
 def _lines(path: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
     """Yields each line without comments, with those that are included and continued, and its place."""
-    try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise ConfigError(f"expected a file: {error.strerror}", where=str(path)) from None
     begun, first = "", 0
-    for place, raw in enumerate(text.splitlines(), 1):
+    for place, raw in enumerate(read_text(path).splitlines(), 1):
         line = re.sub(r"(?<!\\)#.*", "", raw).rstrip()
         first = first if begun else place
         if line.endswith("\\"):
@@ -291,19 +282,19 @@ def _parameter(
     for section, table in (("priority", _PRIORITY), ("slurm", _SCHEDULER)):
         if key in table:
             name, read = table[key]
-            site[section][name] = _Reader({key: text}, where).take(key, read)
+            site[section][name] = read_value(text, read, f"{where}: {key}")
             return
     if key == "schedulerparameters":
         site["slurm"]["parameters"] = dict(_words(text))
     elif key == "licenses":
-        site["licenses"] = {name: int(value or 1) for name, _, value in (i.partition(":") for i in names(text))}
+        site["licenses"] = read_value(text, parse_counts, f"{where}: {key}")
     elif key == "preempttype":
         site["preemption"]["type"] = text.removeprefix("preempt/")
     elif key == "preemptmode":
         modes = [mode.upper() for mode in names(text)]
         site["preemption"] |= {"gang": _GANG in modes, "mode": next((m for m in modes if m != _GANG), "OFF")}
     elif key == "preemptexempttime":
-        site["preemption"]["exempt_time"] = max(_Reader({key: text}, where).take(key, _unless_negative), 0.0)
+        site["preemption"]["exempt_time"] = read_value(text, _unless_negative, f"{where}: {key}")
     elif key == "clustername":
         site["name"] = text
     elif key in _FOR_PARTITIONS:

@@ -7,20 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from hdsim.errors import ConfigError
-from hdsim.site.formats import expand_nodes, fold_nodes, lowered, parse_date, parse_pairs, split_list
+from hdsim.site.formats import (
+    expand_nodes,
+    fold_nodes,
+    lowered,
+    parse_counts,
+    parse_date,
+    parse_pairs,
+    read_text,
+    read_value,
+    split_list,
+)
 from hdsim.site.notes import Notes
 
 #: States of nodes that take no jobs, by the beginning of Slurm's word.
 _OUT_OF_SERVICE = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "futr", "boot", "power", "reserved_down")
 #: Keys of a reservation without influence.
 _IGNORED = ("duration", "nodecnt", "corecnt", "state", "burstbuffer", "watts", "tres", "maxstartdelay", "cores")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise ConfigError(f"expected a file: {error.strerror}", where=str(path)) from None
 
 
 def read_reservations(path: Path, zone: str, notes: Notes) -> dict[str, Any]:
@@ -30,7 +33,7 @@ def read_reservations(path: Path, zone: str, notes: Notes) -> dict[str, Any]:
         ConfigError: The file cannot be read, or has no such lines.
     """
     made: dict[str, Any] = {}
-    text = _text(path)
+    text = read_text(path)
     parts = re.split(r"(?=ReservationName=)", text)
     if len(parts) == 1 and text.strip() and "no reservations" not in text.lower():
         expected = "expected ReservationName=... as scontrol -o show reservation prints"
@@ -41,10 +44,11 @@ def read_reservations(path: Path, zone: str, notes: Notes) -> dict[str, Any]:
         line += part.count("\n")
         values = {key: value for key, value in lowered(parse_pairs(part)).items() if value not in ("(null)", "n/a", "")}
         name = values.pop("reservationname", "")
-        try:
-            one: dict[str, Any] = {edge: parse_date(values.pop(f"{edge}time", ""), zone) for edge in ("start", "end")}
-        except ValueError as error:
-            raise ConfigError(str(error), where=f"{where}: {name}") from None
+        one: dict[str, Any] = {}
+        for edge in ("start", "end"):
+            one[edge] = read_value(
+                values.pop(f"{edge}time", ""), lambda date: parse_date(date, zone), f"{where}: {name}"
+            )
         one["nodes"] = values.pop("nodes", "")
         for key in ("users", "accounts", "flags"):
             if key in values:
@@ -52,8 +56,7 @@ def read_reservations(path: Path, zone: str, notes: Notes) -> dict[str, Any]:
         if "partitionname" in values:
             one["partition"] = values.pop("partitionname")
         if "licenses" in values:
-            licences = (item.partition(":") for item in split_list(values.pop("licenses")))
-            one["licenses"] = {licence: int(number or 1) for licence, _, number in licences}
+            one["licenses"] = read_value(values.pop("licenses"), parse_counts, f"{where}: {name}")
         for key in values:
             if key not in _IGNORED:
                 notes.leave_out(path.name, f"{key}: not used", f"{where}: {name}")
@@ -71,7 +74,7 @@ def read_sinfo(path: Path, notes: Notes) -> str:
     header: list[str] = []
     down: list[str] = []
     read = 0
-    for place, line in enumerate(_text(path).splitlines(), 1):
+    for place, line in enumerate(read_text(path).splitlines(), 1):
         cells = [cell.strip() for cell in line.split("|")] if "|" in line else line.split()
         if not header:
             upper = [cell.upper() for cell in cells]

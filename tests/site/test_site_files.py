@@ -121,6 +121,10 @@ def read(path: Path, **files: str) -> tuple[Site, Notes]:
     return read_site(folder(path, **files), "UTC", notes), notes
 
 
+def tree_of(site: Site) -> list[tuple[str, str, str, int | str]]:
+    return [(one.account, one.user, one.parent, one.shares) for one in site.associations]
+
+
 def test_nodes_and_partitions_of_slurm_conf(tmp_path: Path) -> None:
     site, notes = read(tmp_path)
     assert [name for name, _ in nodes_of(site)] == ["gpu01", "gpu02", *(f"n{i}" for i in range(1, 11))]
@@ -162,8 +166,7 @@ def test_qos(tmp_path: Path) -> None:
 
 def test_associations_as_a_tree(tmp_path: Path) -> None:
     site, notes = read(tmp_path, assoc_txt=ASSOC)
-    tree = [(one.account, one.user, one.parent, one.shares) for one in site.associations]
-    assert tree == [
+    assert tree_of(site) == [
         ("root", "", "", 1),
         ("root", "root", "", 1),
         ("a1", "", "", 30),
@@ -180,8 +183,7 @@ def test_associations_as_a_tree(tmp_path: Path) -> None:
 
 def test_the_dump_of_sacctmgr_has_the_same_tree(tmp_path: Path) -> None:
     site, _ = read(tmp_path, cluster_cfg=DUMP)
-    tree = [(one.account, one.user, one.parent, one.shares) for one in site.associations]
-    assert tree == [
+    assert tree_of(site) == [
         ("root", "root", "", 1),
         ("a1", "", "", 30),
         ("a11", "", "a1", 2),

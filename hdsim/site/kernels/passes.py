@@ -10,11 +10,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.references import by_reference
-from hdsim.site.kernels.placing import Bools, Chosen, Demands, Floats, Ints, SiteNodes, Usage, choose, make_chosen
+from hdsim.site.kernels.placing import Chosen, Demands, Flags, Floats, Ints, SiteNodes, Usage, choose, make_chosen
 from hdsim.site.kernels.running import RunningJobs, change_usage, hold
 
 #: First width in seconds of the windows in which running jobs end together, when a later start is sought.
@@ -34,7 +33,7 @@ class PendingJobs(NamedTuple):
 
     job: Ints
     partition: Ints
-    reserves: Bools
+    reserves: Flags
     user: Ints
     reservation: Ints
 
@@ -50,7 +49,25 @@ class Calendar(NamedTuple):
 
     begin: Floats
     end: Floats
-    nodes: Bools
+    nodes: Flags
+
+
+class Access(NamedTuple):
+    """The nodes that jobs may be on.
+
+    Attributes:
+        members: (P, N) nodes of the partitions.
+        features: (F, N) nodes that have sets of features.
+        feature: (J,) set of features that each job asks for.
+        service: (N,) nodes in service.
+        calendar: Reservations.
+    """
+
+    members: Flags
+    features: Flags
+    feature: Ints
+    service: Flags
+    calendar: Calendar
 
 
 class Rules(NamedTuple):
@@ -97,7 +114,7 @@ class Plan(NamedTuple):
 
     begin: Floats
     row: Ints
-    free: Bools
+    free: Flags
     end: Floats
     length: Ints
     planned: Floats
@@ -120,10 +137,10 @@ class Space(NamedTuple):
 
     chosen: Chosen
     future: Usage
-    among: Bools
-    usable: Bools
-    open: Bools
-    closed: Bools
+    among: Flags
+    usable: Flags
+    open: Flags
+    closed: Flags
     counts: Ints
     users: Ints
     started: Ints
@@ -154,13 +171,13 @@ def make_space(nodes: int, partitions: int, users: int, jobs: int) -> Space:
 
 
 @part_of_kernel
-def _copy(flags: Bools, into: Bools) -> None:
+def _copy(flags: Flags, into: Flags) -> None:
     for node in range(len(into)):
         into[node] = flags[node]
 
 
 @part_of_kernel
-def _equal(flags: Bools, others: Bools) -> bool:
+def _equal(flags: Flags, others: Flags) -> bool:
     equal = True
     for node in range(len(flags)):
         equal &= flags[node] == others[node]
@@ -177,19 +194,17 @@ def _has_licenses(usage: Usage, demands: Demands, job: int) -> bool:
 
 
 @part_of_kernel
-def _permitted(
-    members: Bools, features: NDArray[np.bool_], feature: Ints, service: Bools, partition: int, job: int, out: Bools
-) -> int:
-    """Takes the nodes of a partition that are in service and have the features of a job; returns their number."""
-    count, of_partition, having = 0, members[partition], features[feature[job]]
+def _permitted(access: Access, nodes: Flags, partition: int, job: int, out: Flags) -> int:
+    """Takes those of some nodes that are of a partition and have the features of a job; returns their number."""
+    count, members, having = 0, access.members[partition], access.features[access.feature[job]]
     for node in range(len(out)):
-        out[node] = of_partition[node] and service[node] and having[node]
+        out[node] = members[node] and nodes[node] and having[node]
         count += out[node]
     return count
 
 
 @part_of_kernel
-def _beside_reservations(calendar: Calendar, row: int, start: float, end: float, nodes: Bools) -> bool:
+def _beside_reservations(calendar: Calendar, row: int, start: float, end: float, nodes: Flags) -> bool:
     """Removes the nodes that others have reserved from `start` to `end`; returns whether there are any.
 
     A job in a reservation keeps to the nodes of it.
@@ -213,11 +228,7 @@ def main_pass(
     demands: Demands,
     running: RunningJobs,
     pending: PendingJobs,
-    members: Bools,
-    features: Bools,
-    feature: Ints,
-    service: Bools,
-    calendar: Calendar,
+    access: Access,
     rules: Rules,
     space: Space,
     now: float,
@@ -230,11 +241,7 @@ def main_pass(
         demands: Demands of all jobs.
         running: Running jobs.
         pending: Pending jobs.
-        members: (P, N) nodes of the partitions.
-        features: (F, N) nodes that have sets of features.
-        feature: (J,) set of features that each job asks for.
-        service: (N,) nodes in service.
-        calendar: Reservations.
+        access: The nodes that jobs may be on.
         rules: Parameters.
         space: Space; takes the jobs that have started.
         now: Present time in seconds.
@@ -248,8 +255,8 @@ def main_pass(
         by_reference(running),
         by_reference(space),
     )
-    chosen, started, tested = by_reference(space.chosen), 0, 0
-    _copy(service, space.open)
+    calendar, chosen, started, tested = access.calendar, by_reference(space.chosen), 0, 0
+    _copy(access.service, space.open)
     space.closed[:] = False
     space.counts[:] = 0
     for place in range(len(pending.job)):
@@ -266,7 +273,7 @@ def main_pass(
             continue
         if not _has_licenses(usage, demands, job):
             continue
-        blocked = _permitted(members, features, feature, space.open, partition, job, space.among) < demands.least[job]
+        blocked = _permitted(access, space.open, partition, job, space.among) < demands.least[job]
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
         count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
         if count:
@@ -276,7 +283,7 @@ def main_pass(
         elif row < 0 and not reserved:
             space.closed[partition] = True
             for node in range(len(space.open)):
-                space.open[node] &= not members[partition, node]
+                space.open[node] &= not access.members[partition, node]
     return started
 
 
@@ -332,6 +339,13 @@ def _reserve(plan: Plan, start: float, end: float, chosen: Chosen, count: int) -
 
 
 @part_of_kernel
+def _slots(start: float, limit: float, resolution: float) -> tuple[float, float]:
+    """Returns begin and end in seconds of a reservation in the plan, at least one slot long."""
+    begin = math.floor(start / resolution) * resolution
+    return begin, max(math.floor((start + limit) / resolution) * resolution, begin + resolution)
+
+
+@part_of_kernel
 def _overlaps(plan: Plan, start: float, end: float, chosen: Chosen, count: int) -> bool:
     """Whether the plan has reserved one of the chosen nodes between two times."""
     for slot in range(plan.length[0]):
@@ -343,7 +357,7 @@ def _overlaps(plan: Plan, start: float, end: float, chosen: Chosen, count: int) 
 
 
 @part_of_kernel
-def _next_growth(plan: Plan, slot: int, usable: Bools, among: Bools) -> bool:
+def _next_growth(plan: Plan, slot: int, usable: Flags, among: Flags) -> bool:
     """Whether the slot behind one has a node free, of those that a job may use, that it lacks."""
     now, after, grows = plan.free[plan.row[slot]], plan.free[plan.row[slot + 1]], False
     for node in range(len(usable)):
@@ -421,11 +435,7 @@ def backfill_pass(
     demands: Demands,
     running: RunningJobs,
     pending: PendingJobs,
-    members: Bools,
-    features: Bools,
-    feature: Ints,
-    service: Bools,
-    calendar: Calendar,
+    access: Access,
     rules: Rules,
     plan: Plan,
     space: Space,
@@ -439,11 +449,7 @@ def backfill_pass(
         demands: Demands of all jobs.
         running: Running jobs.
         pending: Pending jobs.
-        members: (P, N) nodes of the partitions.
-        features: (F, N) nodes that have sets of features.
-        feature: (J,) set of features that each job asks for.
-        service: (N,) nodes in service.
-        calendar: Reservations.
+        access: The nodes that jobs may be on.
         rules: Parameters.
         plan: The plan, which is made anew.
         space: Space; takes the jobs that have started.
@@ -459,11 +465,12 @@ def backfill_pass(
         by_reference(space),
     )
     plan, chosen, started, tested = by_reference(plan), by_reference(space.chosen), 0, 0
+    calendar = access.calendar
     resolution = rules.resolution
     plan.begin[0] = math.floor(now / resolution) * resolution
     plan.end[0] = math.floor((now + rules.window) / resolution) * resolution
     plan.length[0] = plan.length[1] = 1
-    _copy(service, plan.free[plan.row[0]])
+    _copy(access.service, plan.free[plan.row[0]])
     space.counts[:] = 0
     space.users[:] = 0
     for place in range(len(pending.job)):
@@ -486,10 +493,10 @@ def backfill_pass(
             continue
         limit, planned = demands.limit[job], plan.planned[job]
         only_now = not pending.reserves[place] or (rules.one_reservation and not math.isnan(planned))
-        later, start, count = now, math.inf, 0
+        later, start, count, from_slot, to_slot = now, math.inf, 0, 0.0, 0.0
         while True:
             begin, later = later, 0.0
-            _permitted(members, features, feature, service, partition, job, space.usable)
+            _permitted(access, access.service, partition, job, space.usable)
             if row >= 0:
                 if begin >= calendar.end[row]:
                     break
@@ -524,8 +531,7 @@ def backfill_pass(
             if not count or only_now or start > now + rules.window:
                 count = 0
                 break
-            from_slot = math.floor(start / resolution) * resolution
-            to_slot = max(math.floor((start + limit) / resolution) * resolution, from_slot + resolution)
+            from_slot, to_slot = _slots(start, limit, resolution)
             if not _overlaps(plan, from_slot, to_slot, chosen, count):
                 break
             later = start
@@ -546,7 +552,5 @@ def backfill_pass(
         if not (rules.one_reservation and not math.isnan(planned)):
             if plan.length[1] >= rules.slots:
                 break
-            from_slot = math.floor(start / resolution) * resolution
-            to_slot = max(math.floor((start + limit) / resolution) * resolution, from_slot + resolution)
             _reserve(plan, from_slot, to_slot, chosen, count)
     return started

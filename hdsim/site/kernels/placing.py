@@ -15,7 +15,7 @@ from hdsim.kernels.compiling import part_of_kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 #: A weight beyond those of all nodes.
 _HEAVIEST = 1 << 62
 
@@ -63,7 +63,7 @@ class Demands(NamedTuple):
     most: Ints
     memory_per_cpu: Floats
     memory_per_node: Floats
-    whole: Bools
+    whole: Flags
     limit: Floats
     licenses: Ints
     gpus: Ints
@@ -138,7 +138,7 @@ def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node
 
 
 @part_of_kernel
-def choose(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, among: Bools, chosen: Chosen) -> int:
+def choose(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, among: Flags, chosen: Chosen) -> int:
     """Chooses nodes for a job, and CPUs on each.
 
     Nodes of the lowest weights that suffice are looked at. The job gets the smallest run of consecutive nodes of one
