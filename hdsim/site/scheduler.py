@@ -24,7 +24,7 @@ from hdsim.site.kernels.passes import (
 )
 from hdsim.site.kernels.placing import SiteNodes, Usage
 from hdsim.site.kernels.running import RunningJobs, hold, release
-from hdsim.site.model import NodeType, Site
+from hdsim.site.model import Limits, NodeType, Site
 from hdsim.site.platform import nodes_of
 from hdsim.util.arrays import Flags, Floats, Ints
 
@@ -49,23 +49,8 @@ DEFAULTS: dict[str, int] = {
 _FLAGS = ("bf_one_resv_per_job", "bf_node_space_size")
 _WITHOUT_INFLUENCE = (
     *("bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt", "max_rpc_cnt"),
-    *(
-        "sched_min_interval",
-        "sched_max_job_start",
-        "max_sched_time",
-        "defer",
-        "default_gbytes",
-        "bf_ignore_newly_avail",
-    ),
-    *("ignore_prefer_validation", "nohold_on_prolog_fail", "max_array_tasks", "max_script_size", "spec_cores_first"),
-    *(
-        "step_retry_count",
-        "step_retry_time",
-        "assoc_limit_stop",
-        "bf_licenses",
-        "pack_serial_at_end_off",
-        "batch_sched",
-    ),
+    *("sched_min_interval", "max_sched_time", "default_gbytes", "bf_ignore_newly_avail", "max_script_size"),
+    *("ignore_prefer_validation", "nohold_on_prolog_fail", "max_array_tasks", "step_retry_count", "step_retry_time"),
 )
 
 
@@ -95,6 +80,14 @@ def refuse(site: Site) -> list[str]:
             found.append(f"partition {name}: OverSubscribe={one.oversubscribe}")
         if one.exclusive_user:
             found.append(f"partition {name}: ExclusiveUser")
+        if one.max_cpus_per_node is not None:
+            found.append(f"partition {name}: MaxCPUsPerNode")
+        if one.qos or one.allow_accounts or one.deny_accounts or one.allow_qos or one.deny_qos or one.allow_groups:
+            found.append(f"partition {name}: its QOS and lists of accounts, QOS and groups")
+    if "limits" in site.slurm.enforce:
+        holders = {f"QOS {name}": one.limits for name, one in site.qos.items()}
+        holders |= {f"association {one.account} {one.user}".rstrip(): one.limits for one in site.associations}
+        found += [f"limits of {name}" for name, limits in holders.items() if limits != Limits()]
     for key, kind in site.nodes.items():
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
             found.append(f"nodes {key}: several types of GPUs on a node")
@@ -137,6 +130,8 @@ class SlurmScheduler:
 
     def __init__(self, site: Site, jobs: SiteJobs, priorities: Callable[[Ints, float], Floats] | None = None) -> None:
         refused = refuse(site)
+        if priorities is None and site.priority.type != "basic":
+            refused.append(f"PriorityType=priority/{site.priority.type} without priorities")
         if refused:
             raise ConfigError(f"not simulated: {'; '.join(refused)}", where="site")
         self.site, self.jobs = site, jobs

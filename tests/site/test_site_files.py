@@ -14,9 +14,11 @@ from hdsim.errors import ConfigError
 from hdsim.platform.load import load_platform
 from hdsim.site import formats
 from hdsim.site.importing import read_site, write_site
+from hdsim.site.jobs_table import jobs_table
 from hdsim.site.model import Site, load_site
 from hdsim.site.notes import Notes
 from hdsim.site.platform import MB_PER_MIB, nodes_of
+from hdsim.site.scheduler import SlurmScheduler
 
 CONF = """\
 # A small site
@@ -211,6 +213,19 @@ def test_a_site_is_written_and_read_again(tmp_path: Path) -> None:
     assert platform.node_names == tuple(name for name, _ in nodes_of(site))
     assert (platform.n_nodes, platform.n_cpu_cores, platform.n_gpus) == (12, 12 * 32, 8)
     assert platform.memory[[0, 11]].tolist() == pytest.approx([128000 * MB_PER_MIB, 64000 * MB_PER_MIB])
+
+
+def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> None:
+    conf = CONF.replace("bf_continue", "bf_continue,bf_licenses,assoc_limit_stop")
+    site, _ = read(tmp_path, slurm_conf=conf, qos_txt=QOS, assoc_txt=ASSOC)
+    jobs = jobs_table({"submit": [0.0], "cpus": [1], "partition": ["short"]}, site)
+    with pytest.raises(ConfigError) as told:
+        SlurmScheduler(site, jobs)
+    for rule in ("preempt/qos", "partition long: its QOS", "limits of QOS hi", "limits of association a1 u1"):
+        assert rule in str(told.value)
+    for rule in ("SchedulerParameters=bf_licenses", "SchedulerParameters=assoc_limit_stop", "priority/multifactor"):
+        assert rule in str(told.value)
+    assert "limits of association a2" not in str(told.value)
 
 
 FAULTS: list[tuple[str, dict[str, str], str]] = [
