@@ -26,6 +26,8 @@ _WATCH_SECONDS = 300
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 3.0
 #: The resource version of the watch is too old.
 _GONE = 410
+#: There is no such resource.
+_ABSENT = 404
 
 
 class ObjectView(Protocol):
@@ -57,7 +59,8 @@ class Cache(Generic[V]):
     """Objects of one kind in all namespaces, at a path such as ``/api/v1/pods``; `parse` returns the view of an object.
 
     `deliver` takes the changes that have come together, in order and in the thread of the connection, those of the
-    first list included; or the error that has ended the watch.
+    first list included; or the error that has ended the watch. Objects of a custom resource that may go are
+    `optional`: without it there are none, and the watch ends.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class Cache(Generic[V]):
         path: str,
         parse: Callable[[Mapping[str, Any]], V],
         deliver: Callable[[list[Change[V]] | BackendError], None],
+        *,
+        optional: bool = False,
     ) -> None:
         self.objects: dict[str, V] = {}  # the objects by their keys; only the thread of the connection changes it
         #: reconnects: Number of watches that were lost.
@@ -73,7 +78,13 @@ class Cache(Generic[V]):
         self.relists = self.reconnects = 0
         self._connection, self._path, self._parse, self._deliver = connection, path, parse, deliver
         self._name = path.rpartition("/")[2]
-        self._version = ""
+        self._version, self._optional = "", optional
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def watches(self) -> bool:
+        """Whether the objects are kept equal to those of the API server."""
+        return self._task is not None and not self._task.done()
 
     async def start(self) -> None:
         """Lists the objects, and begins to watch them.
@@ -85,8 +96,9 @@ class Cache(Generic[V]):
         self._task = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """Ends the watch."""
-        self._task.cancel()
+        """Ends the watch, if there is one."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def _keep(self) -> None:
         """Watches, connects again when the watch ends, lists again when changes may have been missed."""
@@ -111,6 +123,11 @@ class Cache(Generic[V]):
                 if isinstance(error, Refused) and error.status == _GONE:
                     log.warning("%s: the resource version of the watch is too old; listing again", self._name)
                     self._version = ""
+                elif isinstance(error, Refused) and error.status == _ABSENT and self._optional:
+                    log.warning("%s: the API server has no such resource any more", self._name)
+                    gone, self.objects, self._version = self.objects, {}, ""
+                    self._deliver([(old, None) for old in gone.values()])
+                    return
                 else:
                     if not lost:
                         log.warning("%s: the watch is lost: %s; trying again", self._name, error)

@@ -425,27 +425,26 @@ def require(connection: Connection, permissions: Iterable[Permission]) -> None:
         ConfigError: Some are not permitted; all are listed with the rules that permit them.
         BackendError: The API server does not answer, or does not accept the credentials.
     """
-    missing = denied(connection, permissions)
-    if missing:
-        raise ConfigError.many([ConfigError(each) for each in missing])
+    if denied := connection.call(missing(connection, permissions)):
+        raise ConfigError.many([ConfigError(each) for each in denied])
 
 
-def denied(connection: Connection, permissions: Iterable[Permission]) -> list[str]:
+async def missing(connection: Connection, permissions: Iterable[Permission]) -> list[str]:
     """Returns the permissions that credentials do not have, as sentences with the rules that permit them.
 
     Raises:
         BackendError: The API server does not answer, or does not accept the credentials.
     """
-    missing = [permission for permission in permissions if _is_denied(connection, permission)]
-    return [f"the {connection.user} do not permit to {permission}" for permission in missing]
+    found = [permission for permission in permissions if await _is_denied(connection, permission)]
+    return [f"the {connection.user} do not permit to {permission}" for permission in found]
 
 
-def _is_denied(connection: Connection, permission: Permission) -> bool:
+async def _is_denied(connection: Connection, permission: Permission) -> bool:
     """Asks for the access review of a permission; a server without such reviews, as one without RBAC, denies none."""
     (verb, group, resource), namespace, name = permission
     resource, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name}
     if subresource:
         attributes["subresource"] = subresource
-    status, review = connection.request("POST", _REVIEWS, {"spec": {"resourceAttributes": attributes}})
-    return status == _CREATED and not review["status"]["allowed"]
+    status, answer = await connection.send("POST", _REVIEWS, {"spec": {"resourceAttributes": attributes}})
+    return status == _CREATED and not orjson.loads(answer)["status"]["allowed"]

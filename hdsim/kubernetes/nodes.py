@@ -264,7 +264,7 @@ def require_fake(connection: Connection, done: str) -> None:
         BackendError: The nodes may not be read.
     """
     found = [node["metadata"] for node in _nodes(connection)]
-    real = [metadata["name"] for metadata in found if FAKE not in (metadata.get("annotations") or {})]
+    real = [metadata["name"] for metadata in found if not _is_fake(metadata)]
     if real:
         also = f" and {len(real) - 1} more" if len(real) > 1 else ""
         raise ConfigError(
@@ -302,10 +302,16 @@ def create_nodes(connection: Connection, manifests: Sequence[Mapping[str, Any]],
 
 
 def delete_nodes(connection: Connection) -> int:
-    """Deletes the nodes that hdsim has created, and returns their number; BackendError if it is refused."""
-    paths = [f"{_NODES}/{node['metadata']['name']}" for node in _nodes(connection, f"?{SELECTOR}")]
+    """Deletes the fake nodes that hdsim has created, and returns their number; BackendError if it is refused."""
+    found = [node["metadata"] for node in _nodes(connection, f"?{SELECTOR}")]
+    paths = [f"{_NODES}/{metadata['name']}" for metadata in found if _is_fake(metadata)]
     connection.call(_send_all(connection, "DELETE", [(path, None) for path in paths]))
     return len(paths)
+
+
+def _is_fake(metadata: Mapping[str, Any]) -> bool:
+    """Returns whether a node is Kwok's, by its metadata."""
+    return FAKE in (metadata.get("annotations") or {})
 
 
 def _nodes(connection: Connection, query: str = "") -> list[dict[str, Any]]:

@@ -107,7 +107,7 @@ class PodView:
         labels = metadata.get("labels") or {}
         namespace, name = metadata["namespace"], metadata["name"]
         constraints, unsupported = _constraints_of(spec)
-        requests, extended = _requests_of(spec)
+        requests, extended = _requests_of(spec, status)
         foreign = next((key for key in _FOREIGN_GANGS if key in annotations or key in labels), "")
         gang = f"the gang of {foreign}" if foreign else ""
         return cls(
@@ -137,8 +137,9 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class Repulsion:
-    """A term of a pod's required anti-affinity: the pods that may not come near it, whatever the topology."""
+    """A term of a pod's required anti-affinity: the pods that may not come near it."""
 
+    topology: str  # label of nodes: these pods are kept off all nodes whose value is that of the pod's node
     namespaces: tuple[str, ...]  # namespaces of these pods, empty for all
     labels: tuple[Requirement, ...]  # requirements that their labels meet
 
@@ -313,30 +314,47 @@ def _repulsions_of(spec: Mapping[str, Any], namespace: str) -> tuple[Repulsion, 
         ]
         anywhere = term.get("namespaceSelector") is not None
         namespaces = () if anywhere else tuple(term.get("namespaces") or (namespace,))
-        found.append(Repulsion(namespaces, tuple(labels)))
+        found.append(Repulsion(term["topologyKey"], namespaces, tuple(labels)))
     return tuple(found)
 
 
-def _requests_of(spec: Mapping[str, Any]) -> tuple[Amounts, str]:
+def _requests_of(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Amounts, str]:
     """Returns what a pod requests, and its extended resources that hdsim does not know.
 
     The request is that of the pod, if it has one, otherwise the sum of its containers or, if larger, that of an init
-    container and the sidecars before it; and the overhead. Source: Kubernetes, "Resource requests of a Pod".
+    container and the sidecars before it; and the overhead. While a container is resized, it requests the most of what
+    it is to have, has and was promised; an infeasible resize counts for nothing. Source: Kubernetes, "Resource requests
+    of a Pod", and kube-scheduler's ``PodRequests`` (k8s.io/component-helpers/resource).
     """
     containers, init = spec["containers"], spec.get("initContainers")
-    if len(containers) == 1 and not init and "resources" not in spec and "overhead" not in spec:
+    held = _held_of(status)
+    if len(containers) == 1 and not init and "resources" not in spec and "overhead" not in spec and not held:
         total = _amounts(containers[0].get("resources"))
     else:
-        total = _sum(_amounts(each.get("resources")) for each in containers)
+        infeasible = _is_infeasible(status)
+
+        def wanted(asked: Mapping[str, float], has: Mapping[str, float] | None) -> Mapping[str, float]:
+            if has is None:
+                return asked
+            return has if infeasible else _most(asked, has)
+
+        def of(container: Mapping[str, Any]) -> Mapping[str, float]:
+            return wanted(_amounts(container.get("resources")), held.get(container["name"]))
+
+        total = _sum(map(of, containers))
         sidecars: Mapping[str, float] = {}
         peak: Mapping[str, float] = {}
         for each in init or ():
-            needed = _sum([sidecars, _amounts(each.get("resources"))])
-            if _is_sidecar(each):
+            sidecar = _is_sidecar(each)
+            needed = _sum([sidecars, of(each) if sidecar else _amounts(each.get("resources"))])
+            if sidecar:
                 sidecars = needed
             peak = _most(peak, needed)
         total = _most(_sum([total, sidecars]), peak)
-        total = {**total, **_amounts(spec.get("resources"))}
+        whole = _amounts(spec.get("resources"))
+        if whole:
+            effective = wanted(whole, held.get(""))
+            total = {**total, **{key: effective.get(key, 0.0) for key in whole}}
         total = _sum([total, _amounts({"requests": spec.get("overhead")})])
     unknown = [key for key, value in total.items() if key not in _RESOURCES and value]
     cpu, memory, gpus, storage = (total.get(key, 0.0) for key in _RESOURCES)
@@ -344,6 +362,23 @@ def _requests_of(spec: Mapping[str, Any]) -> tuple[Amounts, str]:
     fault = f"requests of more than {_LARGEST:g} bytes of {too_large[0]}" if too_large else ""
     fault = fault or (f"the resource {unknown[0]}" if unknown else "")
     return Amounts(cpu, min(memory, _LARGEST), 1, gpus, min(storage, _LARGEST)), fault
+
+
+def _held_of(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Returns what containers that tell it have or were promised, by their names, and the pod itself as that of ''."""
+    kinds = status.get("containerStatuses"), status.get("initContainerStatuses")
+    parts = {each["name"]: each for kind in kinds for each in kind or ()} | {"": status}
+    return {
+        name: _most(_amounts(part["resources"]), _amounts({"requests": part.get("allocatedResources")}))
+        for name, part in parts.items()
+        if part.get("resources") is not None
+    }
+
+
+def _is_infeasible(status: Mapping[str, Any]) -> bool:
+    """Returns whether the node can never carry out the resize that a pod waits for."""
+    pending = (each for each in status.get("conditions") or () if each["type"] == "PodResizePending")
+    return next((each.get("reason") == "Infeasible" for each in pending), False)
 
 
 def _is_sidecar(container: Mapping[str, Any]) -> bool:

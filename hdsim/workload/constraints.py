@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hdsim.platform.schema import EFFECTS, Taint
@@ -91,6 +91,14 @@ class Constraints:
             ),
             None,
         )
+
+    def and_also(self, requirements: tuple[Requirement, ...]) -> Constraints:
+        """Returns constraints that allow the nodes that these allow and whose labels meet all requirements."""
+        if not requirements:
+            return self
+        # A term without requirements holds nowhere.
+        terms = tuple((*term, *requirements) if term else term for term in self.affinity) or (requirements,)
+        return replace(self, affinity=terms)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Constraints | None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
 _CONTROLLER = "hdsim"
+#: Most pods that a note lists whose anti-affinity excludes nodes.
+_LISTED = 5
 #: Characters of a note that the API server accepts.
 _LONGEST_NOTE = 1000
 
@@ -63,7 +65,12 @@ class Notices:
             return f"no node has {GPU}"
         if not ever and cluster.fits(job):
             return "the scheduler lets it wait"
-        return cluster.cores.explain(job, empty=ever)
+        kept = [
+            f"; the podAntiAffinity of {pod} excludes nodes with {key}={value}"
+            for (key, value), pod in sorted(members[0].kept_off.items())
+        ]
+        more = [f"; and {len(kept) - _LISTED} more"] if len(kept) > _LISTED else []
+        return "".join([cluster.cores.explain(job, empty=ever), *kept[:_LISTED], *more])
 
 
 def lacks_gpus(members: Sequence[Member], cluster: Cluster) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hdsim.backends.kwok.members import Member
 from hdsim.kubernetes.objects import PodGroupView, PodView
@@ -25,10 +25,15 @@ class Gangs:
 
     def add(self, member: Member, now: float) -> list[Member]:
         """Adds a pod that waits; returns the pods of its gang that start together if all have arrived, or none."""
-        key = _key(member.pod)
-        self._waiting.setdefault(key, []).append(member)
-        self._since.setdefault(key, now)
-        return self._complete(key)
+        self.put_back([member], now)
+        return self._complete(_key(member.pod))
+
+    def put_back(self, members: Iterable[Member], now: float) -> None:
+        """Lets pods that cannot start together wait on, as others may come in their places."""
+        for member in members:
+            key = _key(member.pod)
+            self._waiting.setdefault(key, []).append(member)
+            self._since.setdefault(key, now)
 
     def note_bound(self, pod: PodView) -> list[Member]:
         """Takes note of a pod of a gang that is bound; returns the pods that waited for it alone, otherwise none."""
@@ -65,6 +70,10 @@ class Gangs:
             del self._waiting[key], self._since[key]
         return together
 
+    def lack_sizes(self) -> bool:
+        """Returns whether pods of a gang wait whose size nothing tells."""
+        return any(self._size(key) is None for key in self._waiting)
+
     def remove(self, member: Member) -> None:
         """Takes a pod away that is deleted or has ended."""
         key = _key(member.pod)
@@ -86,6 +95,8 @@ class Gangs:
                 continue
             waiting, size = self._waiting[key], self._size(key)
             arrived = len(waiting) + len(self._bound.get(key, ()))
+            if size and arrived >= size:
+                continue  # They cannot start together, or wait until the others are bound.
             reason = (
                 f"gang {key[1]}: {arrived} of {size} pods have arrived after {self._timeout:g} s"
                 if size

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hdsim.backends.kwok.anti_affinity import AntiAffinity
 from hdsim.backends.kwok.events import Notices, lacks_gpus
 from hdsim.backends.kwok.gangs import Gangs
 from hdsim.backends.kwok.members import Member, PodPhase, Record, rows_of
@@ -71,9 +72,7 @@ class PodJobs:
         self._found: list[Member] = []
         # Jobs whose pods fit on no empty nodes, in order.
         self._refused: dict[int, None] = {}
-        # Pods whose anti-affinity keeps others away, by their uids, and pods that are kept away.
-        self._repelling: dict[str, PodView] = {}
-        self._repelled: list[Member] = []
+        self._anti_affinity = AntiAffinity(nodes.labels)
 
     def records(self) -> list[Record]:
         """Returns the records of all pods that jobs were made of."""
@@ -81,7 +80,7 @@ class PodJobs:
 
     def on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         """Takes note of changes of pods that were seen at a time."""
-        self._note_repelling(changes, at)
+        kept = self._anti_affinity.note(changes)
         for old, new in changes:
             self._nodes.count(old, new)
             if new is None:
@@ -93,35 +92,25 @@ class PodJobs:
                 self._on_arrival(new, at)
             else:
                 self._nodes.occupy(new)
+        if kept:
+            self.keep_off(at)
 
-    def on_groups(self, changes: Sequence[Change[PodGroupView]]) -> None:
-        """Takes note of changes of PodGroups."""
+    def on_groups(self, changes: Sequence[Change[PodGroupView]], at: float) -> None:
+        """Takes note of changes of PodGroups that were seen at a time."""
         for old, new in changes:
             group = new or old
             assert group is not None
-            self._gather(self.gangs.note_group(group, deleted=new is None))
+            self._gather(self.gangs.note_group(group, deleted=new is None), at)
 
-    def _note_repelling(self, changes: Sequence[Change[PodView]], at: float) -> None:
-        """Takes note of pods on nodes whose required anti-affinity keeps others away, and decides on those anew."""
-        left = False
-        for old, new in changes:
-            if new is not None and new.holds and new.repels:
-                self._repelling[new.uid] = new
-            elif old is not None:
-                left |= self._repelling.pop(old.uid, None) is not None
-        if self._repelling:
-            for job in [job for job in self.cluster.queue if any(self._repels(each) for each in self.of_job[job])]:
-                self._break_up(job, self.of_job[job], at)
-        if left:
-            repelled, self._repelled = self._repelled, []
-            for member in repelled:
-                if member.phase is PodPhase.WAITING and member.job < 0:
-                    self._wait(member, at)
-
-    def _repels(self, member: Member) -> str:
-        """Returns a pod whose anti-affinity keeps a pod away, empty if there is none."""
-        near = (pod for pod in self._repelling.values() if any(term.concerns(member.pod) for term in pod.repels))
-        return next((pod.key for pod in near), "")
+    def keep_off(self, at: float) -> None:
+        """Decides anew on jobs that wait, if the anti-affinity of other pods keeps them off other nodes than before."""
+        if self._trace is not None or self._observing:
+            return
+        for job in [*self.cluster.queue, *self._refused]:
+            members = self.of_job[job]
+            kept_off = self._anti_affinity.against([member.pod for member in members])
+            if kept_off.keys() != members[0].kept_off.keys():
+                self._decide_anew(job, at)
 
     def _wants(self, pod: PodView) -> bool:
         """Whether a pod of this scheduler is one of its jobs."""
@@ -140,7 +129,7 @@ class PodJobs:
         if pod.holds:
             member.phase, member.node, member.bound = PodPhase.BOUND, pod.node, created
             member.running = created if pod.phase == "Running" else math.nan
-            self._gather(self.gangs.note_bound(pod))
+            self._gather(self.gangs.note_bound(pod), at)
             self._found.append(member)
         elif self._trace is not None:
             job = self._trace.job_of(pod)
@@ -160,27 +149,28 @@ class PodJobs:
         self._forget(former)
         if pod.unsupported:
             self._notices.tell([member], f"hdsim does not know {pod.unsupported}")
-        elif other := self._repels(member):
-            self._repelled.append(member)
-            self._notices.tell([member], f"the podAntiAffinity of {other} is against it, and hdsim knows no topologies")
         elif not pod.group:
             self._arrived.append([member])
         else:
-            self._gather(self.gangs.add(member, at))
+            self._gather(self.gangs.add(member, at), at)
 
-    def _gather(self, whole: list[Member]) -> None:
-        """Makes the pods of a gang that is complete a job."""
+    def _gather(self, whole: list[Member], at: float) -> None:
+        """Makes the pods of a gang that is complete a job, if they are equal."""
         if len({(each.pod.requests, each.pod.constraints, each.pod.priority) for each in whole}) == 1:
             self._arrived.append(whole)
         elif whole:
             reason = f"gang {whole[0].pod.group}: expected pods of equal requests, constraints and priorities"
             self._notices.tell(whole, reason)
+            self.gangs.put_back(whole, at)
 
     def _on_change(self, member: Member, pod: PodView, at: float) -> None:
         """Takes note of a change of a pod of a job."""
-        old, member.pod = member.pod, pod
-        if _asks(old) != _asks(pod) and member.phase is PodPhase.WAITING and self._trace is None:
-            self._reconsider(member, old, at)
+        anew = member.phase is PodPhase.WAITING and self._trace is None and self._asks(member.pod) != self._asks(pod)
+        if anew:
+            self.gangs.remove(member)
+        member.pod = pod
+        if anew:
+            self._reconsider(member, at)
         if math.isnan(member.running) and pod.phase == "Running":
             member.running = at
         if pod.node and member.phase in (PodPhase.WAITING, PodPhase.BINDING):
@@ -201,18 +191,27 @@ class PodJobs:
         self._nodes.occupy(pod, member.requests)
         self._settle(member.job, at)
 
-    def _reconsider(self, member: Member, old: PodView, at: float) -> None:
+    def _reconsider(self, member: Member, at: float) -> None:
         """Decides anew on a pod that waits, and on its gang, once it asks for something else, such as a toleration."""
         job = member.job
-        if job < 0:
-            if old.unsupported:
-                self._wait(member, at)
-        elif self.cluster.state[job] == _QUEUED:
+        if job >= 0:
+            self._decide_anew(job, at)
+            return
+        together = next((members for members in self._arrived if member in members), [member])
+        if together in self._arrived:
+            self._arrived.remove(together)
+        for each in together:
+            self._wait(each, at)
+
+    def _decide_anew(self, job: int, at: float) -> None:
+        """Makes the pods that wait of a job which is queued, or was refused, other jobs."""
+        if self.cluster.state[job] == _QUEUED:
             self._break_up(job, self.of_job[job], at)
         elif job in self._refused:
             del self._refused[job]
             for each in self.of_job[job]:
-                self._wait(each, at)
+                if each.phase is PodPhase.WAITING:
+                    self._wait(each, at)
 
     def _on_deletion(self, pod: PodView, at: float) -> None:
         self._nodes.vacate(pod)
@@ -225,8 +224,6 @@ class PodJobs:
         if self._trace is None:
             self._gone.append(Record.of(member))
             del self.members[pod.uid]
-            if member in self._repelled:
-                self._repelled.remove(member)
             self._forget(member.job)
 
     def _forget(self, job: int) -> None:
@@ -262,7 +259,7 @@ class PodJobs:
             self.bindings += 1
             self._observe("binding", (at - member.decided) / self._time_scale)
         member.phase, member.node, member.bound = PodPhase.BOUND, node, at
-        self._gather(self.gangs.note_bound(member.pod))
+        self._gather(self.gangs.note_bound(member.pod), at)
 
     def add(self) -> None:
         """Makes jobs of the pods that have arrived, or were found bound."""
@@ -278,6 +275,10 @@ class PodJobs:
         first = len(cluster.state)
         if found and not self._trains:
             log.warning("%d pods are bound already", sum(map(len, found)))
+        for members in arrived:
+            kept_off = self._anti_affinity.against([member.pod for member in members])
+            for member in members:
+                member.kept_off = kept_off
         cluster.add(rows_of([*arrived, *found], now, self._time_scale))
         for job, members in enumerate([*arrived, *found], first):
             self.of_job[job] = members
@@ -407,7 +408,7 @@ class PodJobs:
         done = all(member.succeeded for member in members) and not gone
         return FinalState.COMPLETED_SUCCESSFULLY if done else FinalState.COMPLETED_FAILED
 
-
-def _asks(pod: PodView) -> tuple[Any, ...]:
-    """The parts of a pod that decide where it may be."""
-    return pod.requests, pod.constraints, pod.unsupported
+    def _asks(self, pod: PodView) -> tuple[Any, ...]:
+        """The parts of a pod that decide where it may be, and with which others."""
+        marks = pod.labels if self._anti_affinity else None
+        return pod.requests, pod.constraints, pod.unsupported, pod.group, pod.group_size, pod.priority, marks

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from hdsim.backends.kwok.anti_affinity import Label, requirements_of
 from hdsim.cluster.requests import Amounts
 from hdsim.kubernetes.objects import PodView
 from hdsim.util.files import write_csv
+from hdsim.workload.constraints import Constraints
 from hdsim.workload.model import Workload
 
 #: Requested time in seconds of a pod that tells none.
@@ -48,6 +50,15 @@ class Member:
     succeeded: bool = False
     told: str = ""  # reason of the last event FailedScheduling
     refusal: str = ""  # reason of the last refused binding
+    #: Labels of the nodes that the anti-affinity of other pods keeps its job off, each with the key of a pod there.
+    kept_off: Mapping[Label, str] = field(default_factory=dict)
+
+    @property
+    def constraints(self) -> Constraints | None:
+        """Nodes that its job may be on, None for all without taints."""
+        if not self.kept_off:
+            return self.pod.constraints
+        return (self.pod.constraints or Constraints()).and_also(requirements_of(self.kept_off))
 
 
 def rows_of(jobs: Sequence[Sequence[Member]], now: float, time_scale: float) -> Workload:
@@ -63,7 +74,7 @@ def rows_of(jobs: Sequence[Sequence[Member]], now: float, time_scale: float) -> 
     # A tuple of numbers and objects would be an array of two dimensions.
     ids, constraints = np.empty(len(pods), object), np.empty(len(pods), object)
     ids[:] = [f"{pod.namespace}/{pod.group}" if pod.group else pod.key for pod in pods]
-    constraints[:] = [pod.constraints for pod in pods]
+    constraints[:] = [members[0].constraints for members in jobs]
     rows = Workload.from_columns(
         submission_time=np.zeros(len(pods)),
         runtime=seconds,

@@ -41,6 +41,8 @@ class MirroredNodes:
         self._spare = list(range(first, len(self.names)))
         #: Number of each node of the API server by its name.
         self.number = {name: node for node, name in enumerate(self.names[:first])}
+        #: Labels of all nodes of the API server, those that are not in the platform included, by their names.
+        self.labels = {name: view.labels for name, view in views.items()}
         self.joined: list[NodeView] = []  # nodes in the places of the first spare ones, as they were when they came
         self.overfilled: set[int] = set()  # nodes whose pods have requested more than they have at some time
         self._amounts = amounts_of(platform)
@@ -77,6 +79,10 @@ class MirroredNodes:
         view = new or old
         assert view is not None
         node = self.number.get(view.name)
+        if new is None:
+            self.labels.pop(view.name, None)
+        else:
+            self.labels[view.name] = new.labels
         if new is None:
             log.warning("node %s is deleted", view.name)
             if node is not None:

@@ -11,18 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from hdsim.backends.kwok.events import Notices
 from hdsim.backends.kwok.jobs import PodJobs
 from hdsim.backends.kwok.members import PodPhase
 from hdsim.backends.kwok.nodes import MirroredNodes
+from hdsim.backends.kwok.pod_groups import PodGroups
 from hdsim.backends.kwok.sender import Binding, BindingOutcome, Request, Sender, pause_before
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import PodTrace
 from hdsim.errors import BackendError, NoMoreJobs
 from hdsim.kubernetes.cache import Cache, Change
-from hdsim.kubernetes.connection import Call, Permission, denied
 from hdsim.kubernetes.objects import JOB_LABEL, NodeView, PodGroupView, PodView
 from hdsim.simulation.terminal import received_signals
 
@@ -44,10 +42,6 @@ _PACE = 0.01
 _LATE = 0.05
 #: Seconds without news after which pods that fit nowhere get an event.
 _QUIET = 1.0
-#: PodGroups of the coscheduling plugin, a custom resource: the number of pods of a gang that have to start together.
-_GROUP, _RESOURCE = "scheduling.x-k8s.io", "podgroups"
-_GROUPS = f"/apis/{_GROUP}/v1alpha1"
-_OF_GROUPS = tuple(Permission(Call(verb, _GROUP, _RESOURCE)) for verb in ("list", "watch"))
 
 
 class Wall(Session):
@@ -78,8 +72,8 @@ class Wall(Session):
         self.sender = Sender(connection, self._hear(self._on_outcome), settings.bindings_in_flight)
         self._nodes_cache = Cache(connection, "/api/v1/nodes", NodeView.of, self._hear(self._on_nodes))
         self._pods_cache = Cache(connection, "/api/v1/pods", PodView.of, self._hear(self._on_pods))
-        self.caches: tuple[Cache[Any], ...] = (self._nodes_cache, self._pods_cache)
-        self._pod_groups = Cache(connection, f"{_GROUPS}/{_RESOURCE}", PodGroupView.of, self._hear(self._on_groups))
+        self._pod_groups = PodGroups(connection, self._hear(self._on_groups))
+        self.caches: tuple[Cache[Any], ...] = (self._nodes_cache, self._pods_cache, self._pod_groups.cache)
         self._notices = Notices(self.cluster, self.sender, identity, silent=self._observing)
         self._calls: list[float] = []
         self._called = self._untold = False
@@ -107,12 +101,8 @@ class Wall(Session):
             observe=self._observe,
         )
         self._begin = self._active = time.monotonic()
-        if self._trace is None and _has_groups(self._connection):
-            if missing := denied(self._connection, _OF_GROUPS):
-                self.warnings = (*self.warnings, f"PodGroups are not read: {missing[0]}")
-            else:
-                self.caches = (*self.caches, self._pod_groups)
-                self._connection.call(self._pod_groups.start())
+        if self._trace is None:
+            self.warnings = (*self.warnings, self._pod_groups.start())
         self._connection.call(self._pods_cache.start())
 
     @property
@@ -225,12 +215,14 @@ class Wall(Session):
     def _on_nodes(self, changes: Sequence[Change[NodeView]], at: float) -> None:
         for change in changes:
             self.nodes.change(*change)
+        if any(old is None or new is None or old.labels != new.labels for old, new in changes):
+            self.jobs.keep_off(at)
 
     def _on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         self.jobs.on_pods(changes, at)
 
     def _on_groups(self, changes: Sequence[Change[PodGroupView]], at: float) -> None:
-        self.jobs.on_groups(changes)
+        self.jobs.on_groups(changes, at)
 
     def _on_outcome(self, outcome: BindingOutcome, at: float) -> None:
         self._active = time.monotonic()
@@ -246,6 +238,8 @@ class Wall(Session):
             self._called = True
         if self._trace is not None:
             self.sender.send(self._trace.submissions(now))
+        elif self.jobs.gangs.lack_sizes():
+            self._pod_groups.look()
         for member, reason in self.jobs.gangs.overdue(now):
             self._notices.tell([member], reason)
 
@@ -309,9 +303,3 @@ def raise_it(error: BackendError, at: float) -> None:
 
 def _deletion(pod: PodView) -> Request:
     return Request("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {"gracePeriodSeconds": 0})
-
-
-def _has_groups(connection: Connection) -> bool:
-    """Returns whether the API server has the custom resource of PodGroups."""
-    status, answer = connection.call(connection.send("GET", _GROUPS))
-    return status == 200 and any(each["name"] == _RESOURCE for each in orjson.loads(answer)["resources"])
