@@ -46,7 +46,7 @@ def check_end(cluster: Cluster) -> None:
     Raises:
         InvariantError: One does not hold; the message names the first job.
     """
-    jobs, states = cluster.workload, np.array(cluster.state)
+    jobs, states = cluster.workload, np.array(cluster.state, np.int64)
     started, finished = np.array(cluster.starting_time), np.array(cluster.finish_time)
 
     def name(wrong: np.ndarray) -> str:

@@ -53,11 +53,11 @@ class Requests(NamedTuple):
     @classmethod
     def of(cls, jobs: Workload, platform: Platform, *, open_ended: bool = False, has_core_ids: bool = True) -> Requests:
         """Returns the requests of the jobs of a workload for resources that are limited on a platform."""
-        # Nodes of an API server may get limits in mid-run.
+        # Nodes of an API server may get limits, and GPUs, in mid-run.
         changing = open_ended and not has_core_ids
         limited = changing or bool(np.isfinite(platform.memory).any())
         memory_matters = limited and (open_ended or bool(np.any(jobs.memory > 0)))
-        asks_for_gpus = jobs.asks_for_gpus or (open_ended and platform.n_gpus > 0)
+        asks_for_gpus = jobs.asks_for_gpus or changing or (open_ended and platform.n_gpus > 0)
         stores = not has_core_ids and (changing or bool(np.isfinite(platform.node_storage).any()))
         requests = cls(
             [],

@@ -214,9 +214,13 @@ def test_nodes_are_made_and_deleted(
     gpu = next(node for node in map(NodeView.of, cluster.nodes()) if node.name == "gpu-1")
     assert (gpu.allocatable.cpu, gpu.allocatable.gpus, gpu.labels["zone"], len(gpu.taints)) == (64, 4, "b", 1)
     of_others = {"name": "of-others", "annotations": {"kwok.x-k8s.io/node": "fake"}}
-    cluster.api("POST", "/api/v1/nodes", {"metadata": of_others})
+    # A node that is not fake stays, whatever its labels.
+    real = {"name": "real", "labels": {"app.kubernetes.io/managed-by": "hdsim"}}
+    for metadata in (of_others, real):
+        cluster.api("POST", "/api/v1/nodes", {"metadata": metadata})
     assert nodes("--delete") == "156 nodes are deleted\n"
-    assert [node["metadata"]["name"] for node in cluster.nodes()] == ["of-others"]
+    assert [node["metadata"]["name"] for node in cluster.nodes()] == ["of-others", "real"]
+    cluster.api("DELETE", "/api/v1/nodes/real")
     assert "expected one of PLATFORM" in nodes("gaia", "--count", 1, status=2)
     for option, value, told in (
         ("--memory", "much", "--memory: expected a quantity"),

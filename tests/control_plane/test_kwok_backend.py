@@ -239,18 +239,29 @@ def test_gangs_are_bound_as_a_whole_or_not_at_all(cluster: Cluster, tmp_path: Pa
 
 
 @pytest.mark.ci
-def test_min_member_of_pod_groups_is_the_size_of_a_gang(cluster: Cluster, tmp_path: Path) -> None:
-    def gang(name: str, pods: range) -> list[dict[str, Any]]:
-        made = [pod(f"{name}-{index}", "1") for index in pods]
-        for body in made:
-            body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": name}
-        return made
+def test_a_gang_that_could_not_start_starts_once_its_pods_are_mended(cluster: Cluster, tmp_path: Path) -> None:
+    def member(name: str, size: int, cpu: str = "100m") -> dict[str, Any]:
+        return pod(name, cpu, notes={"hdsim.io/pod-group": name[0], "hdsim.io/pod-group-size": str(size)})
 
-    def group(name: str, members: int) -> None:
-        body = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": name}}
-        path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups"
-        cluster.api("POST", path, body | {"spec": {"minMember": members}})
+    pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    create(cluster, node("a"))
+    with running(cluster, tmp_path, stop_when_idle=6.0, gang_timeout=1.0):
+        create(cluster, member("u-0", 2), member("u-1", 2, "200m"), member("s-0", 3), member("s-1", 3))
+        wait_for(lambda: {"u-0", "s-0"} <= events(cluster, "FailedScheduling").keys(), "the word of both gangs")
+        assert not check(cluster)
+        cluster.api("DELETE", f"{pods}/u-1?gracePeriodSeconds=0")
+        create(cluster, member("u-2", 2))
+        for name in ("s-0", "s-1"):
+            size = {"metadata": {"annotations": {"hdsim.io/pod-group-size": "2"}}}
+            cluster.api("PATCH", f"{pods}/{name}", size, "merge-patch+json")
+        wait_for(lambda: check(cluster).keys() == {"u-0", "u-2", "s-0", "s-1"}, "both gangs")
+    told = events(cluster, "FailedScheduling")
+    assert "gang u: expected pods of equal requests, constraints and priorities" in told["u-0"]
+    assert told["s-0"] == ["gang s: 2 of 3 pods have arrived after 1 s"]
 
+
+def install_pod_groups(cluster: Cluster) -> str:
+    """Makes the custom resource of PodGroups; returns the path of its definition."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -268,6 +279,23 @@ def test_min_member_of_pod_groups_is_the_size_of_a_gang(cluster: Cluster, tmp_pa
             "spec": {"group": "scheduling.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]},
         },
     )
+    return f"{definitions}/podgroups.scheduling.x-k8s.io"
+
+
+@pytest.mark.ci
+def test_min_member_of_pod_groups_is_the_size_of_a_gang(cluster: Cluster, tmp_path: Path) -> None:
+    def gang(name: str, pods: range) -> list[dict[str, Any]]:
+        made = [pod(f"{name}-{index}", "1") for index in pods]
+        for body in made:
+            body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": name}
+        return made
+
+    def group(name: str, members: int) -> None:
+        body = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": name}}
+        path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups"
+        cluster.api("POST", path, body | {"spec": {"minMember": members}})
+
+    definition = install_pod_groups(cluster)
     try:
         served = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
         wait_for(lambda: cluster.api.request("GET", served)[0] == 200, "the custom resource")
@@ -289,7 +317,45 @@ def test_min_member_of_pod_groups_is_the_size_of_a_gang(cluster: Cluster, tmp_pa
         assert told["early-0"] == ["gang early: 2 of 3 pods have arrived after 2 s"]
         assert outcome[0][0].workload.requested_cores.tolist() == [3, 2, 1]
     finally:
-        cluster.api("DELETE", f"{definitions}/podgroups.scheduling.x-k8s.io")
+        cluster.api("DELETE", definition)
+
+
+@pytest.mark.ci
+def test_pod_groups_that_are_installed_and_removed_in_mid_run(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def member(name: str) -> dict[str, Any]:
+        body = pod(name, "100m")
+        body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": name[0]}
+        return body
+
+    groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups"
+
+    def group(name: str) -> None:
+        body = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": name}}
+        body |= {"spec": {"minMember": 2}}
+        # The API server serves a new resource a little later.
+        wait_for(lambda: cluster.api.request("POST", groups, body)[0] == 201, "the custom resource")
+
+    create(cluster, node("a"))
+    with running(cluster, tmp_path, stop_when_idle=12.0, gang_timeout=1.0, timeout=3.0) as outcome:
+        create(cluster, member("g-0"), member("g-1"))
+        wait_for(lambda: "g-1" in events(cluster, "FailedScheduling"), "the word of a gang without a size")
+        definition = install_pod_groups(cluster)
+        group("g")
+        wait_for(lambda: len(check(cluster)) == 2, "the gang")
+        cluster.api("DELETE", definition)
+        wait_for(lambda: "the API server has no such resource any more" in caplog.text, "the word of its end")
+        create(cluster, member("h-0"), member("h-1"))
+        wait_for(lambda: "h-1" in events(cluster, "FailedScheduling"), "the word of a gang without a size")
+        wait_for(lambda: cluster.api.request("GET", definition)[0] == 404, "the end of the definition")
+        install_pod_groups(cluster)
+        try:
+            group("h")
+            wait_for(lambda: len(check(cluster)) == 4, "the gang of a resource that is back")
+        finally:
+            cluster.api("DELETE", definition)
+    assert outcome[0][1]["pods_bound"] == 4
 
 
 @pytest.mark.ci
@@ -486,6 +552,33 @@ def test_a_node_whose_amounts_change_stays_in_service(
 
 
 @pytest.mark.ci
+def test_gpus_that_a_node_gets_in_mid_run_are_counted(cluster: Cluster, tmp_path: Path) -> None:
+    """Plug-ins of devices register after the kubelet."""
+    create(cluster, node("a"), node("b"))
+    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
+        for name, gpus in (("one", "1"), ("two", "2")):
+            create(cluster, pod(name, more={"limits": {"nvidia.com/gpu": gpus}, "requests": {"cpu": "1"}}))
+        wait_for(lambda: len(events(cluster, "FailedScheduling")) == 2, "the word of pods that fit nowhere")
+        amounts = {"nvidia.com/gpu": "1"}
+        body = {"status": {"allocatable": amounts, "capacity": amounts}}
+        cluster.api("PATCH", "/api/v1/nodes/b/status", body, "strategic-merge-patch+json")
+        wait_for(lambda: check(cluster) == {"one": "b"}, "the pod on the node with a GPU")
+        create(cluster, node("c", {"nvidia.com/gpu": "4"}))
+        wait_for(lambda: check(cluster).get("two") == "c", "the pod on a new node with GPUs")
+    result, facts = outcome[0]
+    assert facts["pods_bound"] == 2
+    assert "2 nodes have room for 0 of 1 pods: 2 without enough GPUs" in events(cluster, "FailedScheduling")["two"]
+    assert result.platform.node_gpus.tolist() == [0, 0, 4]
+
+
+@pytest.mark.ci
+def test_a_run_without_any_pod_ends_in_order(cluster: Cluster, tmp_path: Path) -> None:
+    create(cluster, node("a"))
+    result, facts = run(cluster, tmp_path, stop_when_idle=0.5)
+    assert (facts["pods"], len(result.state), result.metrics["jobs_completed"]) == (0, 0, 0)
+
+
+@pytest.mark.ci
 def test_nodes_that_come_in_mid_run_get_pods(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -674,33 +767,6 @@ def test_a_pod_with_gates_waits_until_they_are_removed(cluster: Cluster, tmp_pat
 
 
 @pytest.mark.ci
-def test_pods_stay_away_from_those_whose_anti_affinity_is_against_them(cluster: Cluster, tmp_path: Path) -> None:
-    """Source: Kubernetes, "Inter-pod affinity and anti-affinity": it holds for pods that come later as well."""
-    selector = {
-        "matchLabels": {"app": "db"},
-        "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}],
-    }
-    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    first = pod("first", scheduler="other", nodeName="a", affinity=affinity)
-    near, free = pod("near"), pod("free")
-    near["metadata"]["labels"], free["metadata"]["labels"] = {"app": "db"}, {"app": "db", "tier": "x"}
-    create(cluster, node("a"), near, first, free)
-    with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
-        wait_for(lambda: "free" in check(cluster), "the pod that it lets in")
-        wait_for(lambda: "near" in events(cluster, "FailedScheduling"), "the word of the one that it keeps away")
-        assert "near" not in check(cluster)
-        pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
-        cluster.api("DELETE", f"{pods}/first?gracePeriodSeconds=0")
-        wait_for(lambda: "near" in check(cluster), "the pod")
-    assert outcome[0][1]["pods_bound"] == 2
-    assert (
-        f"the podAntiAffinity of {cluster.namespace}/first is against it"
-        in events(cluster, "FailedScheduling")["near"][0]
-    )
-
-
-@pytest.mark.ci
 def test_deleted_pods_are_forgotten(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler runs for months; all that stays of a deleted pod is its row of pods.csv."""
     sessions: list[Wall] = []
@@ -728,7 +794,7 @@ def test_deleted_pods_are_forgotten(cluster: Cluster, tmp_path: Path, monkeypatc
         wait_for(lambda: len(jobs.members) == 1, "the deletions")
         assert [each.pod.name for each in jobs.members.values()] == ["stays"]
         assert [[each.pod.name for each in known] for known in jobs.of_job.values()] == [["stays"]]
-        assert (jobs._refused, jobs._repelled, jobs.gangs._bound) == ({}, [], {})
+        assert (jobs._refused, jobs.gangs._bound) == ({}, {})
         create(cluster, pod("later"))
         wait_for(lambda: "later" in check(cluster), "a pod after them")
     result, facts = outcome[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.members import Member, PodPhase
 from hdsim.backends.kwok.sender import Request, Sender
-from hdsim.kubernetes.objects import GPU, PodView
+from hdsim.kubernetes.objects import PodView
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -61,8 +61,6 @@ class Notices:
     def reason(self, job: int, members: Sequence[Member], *, ever: bool = False) -> str:
         """Returns why a job does not start now, or with `ever` on no empty nodes either."""
         cluster = self._cluster
-        if lacks_gpus(members, cluster):
-            return f"no node has {GPU}"
         if not ever and cluster.fits(job):
             return "the scheduler lets it wait"
         kept = [
@@ -71,11 +69,6 @@ class Notices:
         ]
         more = [f"; and {len(kept) - _LISTED} more"] if len(kept) > _LISTED else []
         return "".join([cluster.cores.explain(job, empty=ever), *kept[:_LISTED], *more])
-
-
-def lacks_gpus(members: Sequence[Member], cluster: Cluster) -> bool:
-    """Whether pods request GPUs of a platform without any, whose store does not count them."""
-    return members[0].pod.requests.gpus > 0 and not cluster.platform.n_gpus
 
 
 def _condition(pod: PodView, message: str, *, new: bool) -> Request:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.anti_affinity import AntiAffinity
-from hdsim.backends.kwok.events import Notices, lacks_gpus
+from hdsim.backends.kwok.events import Notices
 from hdsim.backends.kwok.gangs import Gangs
 from hdsim.backends.kwok.members import Member, PodPhase, Record, rows_of
 from hdsim.backends.kwok.sender import Binding, BindingOutcome, BindingResult, pause_before
@@ -322,7 +322,7 @@ class PodJobs:
         """Queues a job, or turns it away if it fits on no empty nodes."""
         cluster = self.cluster
         members = self.of_job[job]
-        if lacks_gpus(members, cluster) or not cluster.cores.feasible(job):
+        if not cluster.cores.feasible(job):
             cluster.refuse(job)
             if self._trace is None:
                 self._refused[job] = None
