@@ -40,8 +40,8 @@ ENDED = ("Succeeded", "Failed")
 
 #: Resources of a pod, in the order of `Amounts` without the number of pods.
 _RESOURCES = ("cpu", "memory", GPU, "ephemeral-storage")
-#: Most bytes that a pod may request; no node has as many.
-_LARGEST = 1e18
+#: Most cores, bytes and GPUs that a pod may request, in the order of `_RESOURCES`; no node has as many.
+_LARGEST = (1e9, 1e18, 1e9, 1e18)
 #: Gangs of others, whose pods must not be bound one by one: annotation of Volcano, label of Kueue, label of old.
 _FOREIGN_GANGS = (
     "scheduling.k8s.io/group-name",
@@ -357,11 +357,16 @@ def _requests_of(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Am
             total = {**total, **{key: effective.get(key, 0.0) for key in whole}}
         total = _sum([total, _amounts({"requests": spec.get("overhead")})])
     unknown = [key for key, value in total.items() if key not in _RESOURCES and value]
-    cpu, memory, gpus, storage = (total.get(key, 0.0) for key in _RESOURCES)
-    too_large = [key for key in ("memory", "ephemeral-storage") if total.get(key, 0.0) > _LARGEST]
-    fault = f"requests of more than {_LARGEST:g} bytes of {too_large[0]}" if too_large else ""
-    fault = fault or (f"the resource {unknown[0]}" if unknown else "")
-    return Amounts(cpu, min(memory, _LARGEST), 1, gpus, min(storage, _LARGEST)), fault
+    amounts = [total.get(key, 0.0) for key in _RESOURCES]
+    too_large = [
+        f"requests of more than {most:g} {'bytes of ' if most == _LARGEST[1] else ''}{key}"
+        for key, amount, most in zip(_RESOURCES, amounts, _LARGEST, strict=True)
+        if amount > most
+    ]
+    cpu, memory, gpus, storage = map(min, amounts, _LARGEST)
+    return Amounts(cpu, memory, 1, gpus, storage), next(
+        iter([*too_large, *(f"the resource {key}" for key in unknown)]), ""
+    )
 
 
 def _held_of(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:

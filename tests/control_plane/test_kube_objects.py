@@ -15,10 +15,12 @@ from hdsim.kubernetes.objects import DURATION, PodView, quantity
 pytestmark = pytest.mark.requires("kube")
 
 
-def view(spec: dict[str, Any] | None = None, **metadata: Any) -> PodView:
+def view(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any) -> PodView:
     named = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", **metadata}
     named.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
-    return PodView.of({"metadata": named, "spec": {"containers": [{"name": "c"}], **(spec or {})}})
+    return PodView.of(
+        {"metadata": named, "spec": {"containers": [{"name": "c"}], **(spec or {})}, "status": status or {}}
+    )
 
 
 def requesting(**amounts: str) -> dict[str, Any]:
@@ -26,11 +28,60 @@ def requesting(**amounts: str) -> dict[str, Any]:
     return {"containers": [{"name": "c", "resources": {"requests": names}}]}
 
 
-@pytest.mark.parametrize("amounts", [{"memory": "900Pi"}, {"memory": "7Ei"}, {"ephemeral_storage": "7Ei"}])
-def test_a_request_beyond_all_nodes_ends_no_scheduler(amounts: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("amounts", "told"),
+    [
+        ({"memory": "900Pi"}, "1e+18 bytes of memory"),
+        ({"memory": "7Ei"}, "1e+18 bytes of memory"),
+        ({"ephemeral_storage": "7Ei"}, "1e+18 bytes of ephemeral-storage"),
+        # As an integer of 64 bits it would be less than nothing, and fit everywhere.
+        ({"nvidia.com/gpu": "9223372036854775807"}, "1e+09 nvidia.com/gpu"),
+        ({"cpu": "9223372036854775807"}, "1e+09 cpu"),
+    ],
+)
+def test_a_request_beyond_all_nodes_ends_no_scheduler(amounts: dict[str, str], told: str) -> None:
     pod = view(requesting(**amounts))
-    assert pod.unsupported.startswith("requests of more than 1e+18 bytes of ")
-    assert max(pod.requests) <= 1e18
+    assert pod.unsupported == f"requests of more than {told}"
+    assert max(pod.requests) <= 1e18 and max(pod.requests.cpu, pod.requests.gpus) <= 1e9
+    rows = rows_of([[Member(pod, 0.0, pod.requests)]], now=0.0, time_scale=1.0)
+    assert min(rows.cpu[0], rows.memory[0], rows.storage[0], rows.requested_gpus[0]) >= 0
+
+
+RESIZED = {
+    "name": "c",
+    "resources": {"requests": {"cpu": "4", "memory": "2Gi"}},
+    "allocatedResources": {"cpu": "5", "memory": "1Gi"},
+}
+INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+
+
+@pytest.mark.parametrize(
+    ("status", "cpu", "gib"),
+    [
+        ({}, 2.0, 3.0),
+        ({"containerStatuses": [{"name": "c"}, {"name": "other", "resources": {"requests": {"cpu": "64"}}}]}, 2.0, 3.0),
+        ({"containerStatuses": [RESIZED]}, 5.0, 3.0),
+        ({"containerStatuses": [RESIZED], "conditions": [INFEASIBLE]}, 5.0, 2.0),
+        ({"containerStatuses": [RESIZED], "conditions": [{**INFEASIBLE, "reason": "Deferred"}]}, 5.0, 3.0),
+    ],
+)
+def test_a_container_that_is_resized_requests_the_most_of_what_it_is_to_have_and_has(
+    status: dict[str, Any], cpu: float, gib: float
+) -> None:
+    pod = view(requesting(cpu="2", memory="3Gi"), status)
+    assert (pod.requests.cpu, pod.requests.memory) == (cpu, gib * 2**30)
+
+
+def test_resizes_of_sidecars_and_of_pods_count_as_well() -> None:
+    asked = requesting(cpu="2")["containers"][0]
+    statuses = {"initContainerStatuses": [{**RESIZED, "name": "i"}]}
+    first = {"initContainers": [{**asked, "name": "i"}]}
+    sidecar = {"initContainers": [{**asked, "name": "i", "restartPolicy": "Always"}]}
+    assert view(sidecar, statuses).requests.cpu == 5.0
+    # Other init containers are not resized.
+    assert view(first, statuses).requests.cpu == 2.0
+    of_pod = {key: value for key, value in RESIZED.items() if key != "name"}
+    assert view({"resources": asked["resources"]}, of_pod).requests.cpu == 5.0
 
 
 def test_a_request_of_a_large_node_is_no_fault() -> None:

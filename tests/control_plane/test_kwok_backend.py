@@ -725,7 +725,8 @@ def test_a_bound_pod_that_is_resized_takes_what_it_has_then(cluster: Cluster, tm
         cluster.api("PATCH", f"{pods}/{name}/resize", body, "strategic-merge-patch+json")
 
     with running(cluster, tmp_path, stop_when_idle=6.0) as outcome:
-        wait_for(lambda: len(check(cluster)) == 2, "the first two pods")
+        # Kwok writes the states of containers when it starts them.
+        wait_for(lambda: [each["status"]["phase"] for each in cluster.pods()] == ["Running"] * 2, "the first two pods")
         resize("shrunk", "1")
         resize("grown", "6")
         create(cluster, pod("large", "2"))
