@@ -24,7 +24,7 @@ from hdsim.report.panels import panels
 from hdsim.results import series
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.reader import read
-from hdsim.workload.constraints import Constraints
+from hdsim.workload.constraints import Constraints, Requirement
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 KEYS, VALUES = ["zone", "disk", "tier"], ["a", "b", "7", "12"]
@@ -159,6 +159,20 @@ def test_constraints_are_those_of_kube_scheduler(
     node = [Taint(taint["key"], taint.get("value", ""), taint["effect"]) for taint in taints]
     assert constraints.allows(name, labels, node) == filtered(spec, {"name": name, "labels": labels, "taints": taints})
     assert (Constraints.from_spec(json.loads(json.dumps(constraints.to_spec()))) or Constraints()) == constraints
+
+
+@given(spec=SPECS, more=st.lists(expressions(), min_size=1, max_size=2), labels=LABELS, taints=TAINTS)
+@examples(200, 2000)
+def test_further_requirements_hold_beside_all_constraints(
+    spec: dict[str, Any], more: list[dict[str, Any]], labels: dict[str, str], taints: list[dict[str, str]]
+) -> None:
+    node = {"name": "n-0", "labels": labels, "taints": taints}
+    further = tuple(Requirement(each["key"], each["operator"], tuple(each.get("values", ()))) for each in more)
+    made = (Constraints.from_spec(spec) or Constraints()).and_also(further)
+    known = [Taint(each["key"], each.get("value", ""), each["effect"]) for each in taints]
+    beside = {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": more}]}}}}
+    expected = filtered(spec, node) and filtered(beside, {**node, "taints": []})
+    assert made.allows("n-0", labels, known) == expected
 
 
 @pytest.mark.parametrize("agent", ["fcfs-spread", "easy-wfp3-pack", "conservative", "least_allocated"])
