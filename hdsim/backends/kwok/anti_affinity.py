@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hdsim.workload.constraints import Requirement
@@ -31,9 +31,14 @@ class AntiAffinity:
         """Returns whether there is such a pod."""
         return bool(self._pods)
 
-    def note(self, changes: Iterable[Change[PodView]]) -> bool:
-        """Takes note of changes of pods; returns whether others may be kept off other nodes than before."""
-        changed = False
+    @property
+    def terms(self) -> Collection[Repulsion]:
+        """All terms."""
+        return self._pods.keys()
+
+    def note(self, changes: Iterable[Change[PodView]]) -> set[Repulsion]:
+        """Takes note of changes of pods; returns the terms that may keep others off other nodes than before."""
+        changed: set[Repulsion] = set()
         for old, new in changes:
             before = old.repels if old is not None and old.holds else ()
             after = new.repels if new is not None and new.holds else ()
@@ -47,7 +52,7 @@ class AntiAffinity:
             for term in after:
                 assert new is not None
                 self._pods[term][new.uid] = new
-            changed = True
+            changed.update(before, after)
         return changed
 
     def against(self, pods: Sequence[PodView]) -> dict[Label, str]:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hdsim.backends.kwok.anti_affinity import AntiAffinity
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hdsim.backends.kwok.trace import PodTrace
     from hdsim.cluster.state import Cluster
     from hdsim.kubernetes.cache import Change
-    from hdsim.kubernetes.objects import PodGroupView
+    from hdsim.kubernetes.objects import PodGroupView, Repulsion
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class PodJobs:
 
     def on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         """Takes note of changes of pods that were seen at a time."""
-        kept = self._anti_affinity.note(changes)
+        changed = self._anti_affinity.note(changes)
         for old, new in changes:
             self._nodes.count(old, new)
             if new is None:
@@ -92,8 +92,7 @@ class PodJobs:
                 self._on_arrival(new, at)
             else:
                 self._nodes.occupy(new)
-        if kept:
-            self.keep_off(at)
+        self._keep_off(changed, at)
 
     def on_groups(self, changes: Sequence[Change[PodGroupView]], at: float) -> None:
         """Takes note of changes of PodGroups that were seen at a time."""
@@ -102,15 +101,20 @@ class PodJobs:
             assert group is not None
             self._gather(self.gangs.note_group(group, deleted=new is None), at)
 
-    def keep_off(self, at: float) -> None:
-        """Decides anew on jobs that wait, if the anti-affinity of other pods keeps them off other nodes than before."""
-        if self._trace is not None or self._observing:
+    def on_labels(self, at: float) -> None:
+        """Takes note of labels of nodes that have changed, and of nodes that have come or gone."""
+        self._keep_off(self._anti_affinity.terms, at)
+
+    def _keep_off(self, terms: Collection[Repulsion], at: float) -> None:
+        """Decides anew on jobs that wait, if some terms of other pods keep them off other nodes than before."""
+        if not terms or self._trace is not None or self._observing:
             return
         for job in [*self.cluster.queue, *self._refused]:
             members = self.of_job[job]
-            kept_off = self._anti_affinity.against([member.pod for member in members])
-            if kept_off.keys() != members[0].kept_off.keys():
-                self._decide_anew(job, at)
+            if any(term.concerns(member.pod) for member in members for term in terms):
+                kept_off = self._anti_affinity.against([member.pod for member in members])
+                if kept_off.keys() != members[0].kept_off.keys():
+                    self._decide_anew(job, at)
 
     def _wants(self, pod: PodView) -> bool:
         """Whether a pod of this scheduler is one of its jobs."""

@@ -216,7 +216,7 @@ class Wall(Session):
         for change in changes:
             self.nodes.change(*change)
         if any(old is None or new is None or old.labels != new.labels for old, new in changes):
-            self.jobs.keep_off(at)
+            self.jobs.on_labels(at)
 
     def _on_pods(self, changes: Sequence[Change[PodView]], at: float) -> None:
         self.jobs.on_pods(changes, at)
