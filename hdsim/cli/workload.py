@@ -54,7 +54,8 @@ _AMOUNTS = list_of("amounts", number_in, "numbers separated by commas")
 def workload() -> None:
     """Show, validate, convert or generate a workload.
 
-    FILE is an SWF trace or a Batsim/HDeepRM JSON workload, either may be gzip, or the name of a bundled workload.
+    FILE is an SWF trace or a Batsim/HDeepRM JSON workload, either may be gzip, a table in Parquet, or the name of a
+    bundled workload.
     """
 
 
@@ -90,7 +91,9 @@ def validate(file: str, platform: str | None) -> None:
 @workload.command()
 @_file
 @_output
-@click.option("--to", type=click.Choice(["swf", "json"]), help="Format, by default that of the output's extension.")
+@click.option(
+    "--to", type=click.Choice(["swf", "json", "parquet"]), help="Format, by default that of the output's extension."
+)
 @_platform
 @click.option("--jobs", type=int, help="How many jobs to take, by default all.")
 @click.option("--start", type=int, default=0, show_default=True, help="First job to take.")
@@ -137,7 +140,7 @@ def validate(file: str, platform: str | None) -> None:
 @click.option("--latency", type=float, help="Seconds of a barrier.  [default: 0]")
 @click.option("--bandwidth", type=float, help="GB/s that turn communication time into bytes.  [default: slowest link]")
 def convert(file: str, output: Path, to: str | None, platform: str | None, **options: Any) -> None:
-    """Write a workload, or a part of it, in SWF or JSON.
+    """Write a workload, or a part of it, in SWF, JSON or Parquet.
 
     With --platform, JSON profiles count operations at the platform's reference speed (HDeepRM's form); without it they
     are delays in seconds.
@@ -257,10 +260,17 @@ def _load_platform(name: str | None) -> Platform | None:
 
 def _write(jobs: Workload, output: Path, to: str | None, platform: Platform | None) -> None:
     from hdsim.workload.load import is_json
+    from hdsim.workload.parquet import is_parquet, write_parquet
 
-    if to is None and not is_json(output) and ".swf" not in output.suffixes[-2:]:
-        raise WorkloadError("expected a name that ends in .swf, .swf.gz, .json or .json.gz", where=str(output))
-    if to == "json" or (to is None and is_json(output)):
+    if to is None:
+        to = "json" if is_json(output) else "parquet" if is_parquet(output) else None
+        if to is None and ".swf" not in output.suffixes[-2:]:
+            raise WorkloadError(
+                "expected a name that ends in .swf, .json (or these with .gz) or .parquet", where=str(output)
+            )
+    if to == "parquet":
+        write_parquet(jobs, output)
+    elif to == "json":
         from hdsim.workload.batsim_json import write_batsim
 
         write_batsim(jobs, output, platform)

@@ -455,7 +455,7 @@ class Cluster:
             int(jobs.user[job]),
             self.starting_time[job],
             () if placement is None else tuple(names[node] for node in self._nodes_of(placement)),
-            MappingProxyType(jobs.extra[job] or {}),
+            MappingProxyType(jobs.own_fields(job)),
         )
 
     def start(self, job: int, placement: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Waiting times of a replay beside those of its SWF trace (field 3).
+"""Waiting times of a replay beside those of its SWF trace (field 3), or of its Parquet file (`recorded_start`).
 
 The trace's own machine, its scheduler, its priorities and its outages made the recorded waiting times, so that the
 difference shows how far platform and agent of the replay stand for them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from hdsim.util.arrays import Floats
 from hdsim.util.inputs import STANDARD_INPUT
 from hdsim.util.text import format_number
 from hdsim.workload.load import is_json
+from hdsim.workload.parquet import is_parquet, read_parquet
+from hdsim.workload.raw import RawJobs
 from hdsim.workload.swf import apply_status, distinct_ids, read_swf
 
 #: Waiting times that differ by at most this many seconds, or by at most this factor, count as near.
@@ -132,13 +134,24 @@ def _recorded(path: Path, manifest: Mapping[str, Any]) -> Mapping[str, float]:
 def _of_trace(path: str, digest: str, use: str) -> Mapping[str, float]:
     """Waiting times of a trace in seconds by the ids that its jobs have in a run."""
     try:
-        raw, found = read_swf(path, waits=True)
+        raw, found = _with_waits(read_parquet(path)) if is_parquet(path) else read_swf(path, waits=True)
     except WorkloadError as error:
         _log.warning("the recorded waiting times are left out: %s", error)
         return {}
     if found != digest:
         _log.warning("the recorded waiting times are left out: %s is not the file that was replayed", path)
         return {}
+    if "recorded_wait" not in raw.columns:
+        return {}
     raw = distinct_ids(apply_status(raw, use))
     recorded, ids = raw.columns["recorded_wait"], raw.columns["job_id"]
     return {str(ids[row]): float(recorded[row]) for row in np.flatnonzero(recorded >= 0)}
+
+
+def _with_waits(read: tuple[RawJobs, str]) -> tuple[RawJobs, str]:
+    """Adds the column ``recorded_wait`` to jobs of a file that have a column ``recorded_start`` of numbers."""
+    raw, digest = read
+    start = raw.columns.get("recorded_start")
+    if start is None or start.dtype == object:
+        return read
+    return replace(raw, columns=raw.columns | {"recorded_wait": start - raw.columns["submission_time"]}), digest

@@ -134,9 +134,10 @@ class Arrivals:
     def __getattr__(self, column: str) -> Any:
         return getattr(self._jobs, column)[self._drawn]
 
-    def columns(self) -> dict[str, np.ndarray]:
-        """Returns all columns."""
-        return {column: getattr(self, column) for column in COLUMNS}
+    def columns(self) -> dict[str, Any]:
+        """Returns all columns and `further`, as :func:`dataclasses.replace` takes them."""
+        own = {name: column[self._drawn] for name, column in self._jobs.further.items()}
+        return {**{column: getattr(self, column) for column in COLUMNS}, "further": own}
 
 
 def arrivals_of(cluster: Cluster, future: Future, scenarios: int | slice) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 
 from hdsim.scheduling.orders import JobOrder
 from hdsim.util.copies import with_own_containers
-from hdsim.workload.model import COLUMNS
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -60,7 +59,7 @@ class FixedQueue:
         queued, keys, key_of = self.jobs, self._keys, self._key_of
         if self._predicted and jobs:
             known, rows = self._cluster.workload, np.array(jobs)
-            columns = {key: getattr(known, key)[rows] for key in COLUMNS}
+            columns = known.columns_at(rows)
             columns["requested_time"] = np.array([self._cluster.requested_time[job] for job in jobs])
             scores = self._order.score(dataclasses.replace(known, **columns))
             key_of.update(zip(jobs, zip(scores.tolist(), jobs, strict=True), strict=True))

@@ -23,7 +23,7 @@ _EXTENSIONS = {
     "platforms": (".json", ".json.gz"),
     "profiles": (".csv", ".csv.gz"),
     "studies": (".yaml",),
-    "workloads": (".swf", ".swf.gz", ".json", ".json.gz"),
+    "workloads": (".swf", ".swf.gz", ".json", ".json.gz", ".parquet"),
 }
 
 

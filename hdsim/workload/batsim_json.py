@@ -405,7 +405,7 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     identities = np.stack([getattr(workload, key) for key in _IDENTITIES], axis=1)
     identified = (identities != -1).any(axis=1).tolist()
     for row, (demand, submitted, cores, gpus, walltime, requested) in enumerate(rows):
-        extra = workload.extra[row]
+        extra = {key: value for key, value in workload.own_fields(row).items() if not _is_nan(value)}
         job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": cores}
         if gpus:
             job["gpus"] = gpus
@@ -451,6 +451,10 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     header = dict(workload.header) if workload.profiles else {}
     header["nb_res"] = platform.n_cores if platform else header.get("nb_res", workload.cluster_cores)
     return {**header, "jobs": jobs, "profiles": profiles}
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _says(kept: _Demand, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:

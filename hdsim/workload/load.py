@@ -20,7 +20,8 @@ from hdsim.util.text import number_in
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.generators.base import generated, is_generator
-from hdsim.workload.model import Workload
+from hdsim.workload.model import COLUMNS, Workload
+from hdsim.workload.parquet import is_parquet, read_parquet
 from hdsim.workload.pods import as_pods
 from hdsim.workload.raw import LIMITS, RawJobs, raise_faults
 from hdsim.workload.swf import USES, apply_status, distinct_ids, read_swf
@@ -63,9 +64,10 @@ def load_workload(
     same drawn values in every slice.
 
     Args:
-        source: SWF, or Batsim/HDeepRM JSON (recognised by ``.json``), both possibly gzip, or the name of a bundled
-            trace such as ``"lublin_4000"``. A mapping, or the name of a generator (``"lublin"``), generates the trace
-            from `seed`: ``{"model": "lublin", "jobs": 10000, "processors": 256, ...}`` with the arguments of
+        source: SWF, or Batsim/HDeepRM JSON (recognised by ``.json``), both possibly gzip, a table in Parquet
+            (``.parquet``, see :mod:`hdsim.workload.parquet`), or the name of a bundled trace such as
+            ``"lublin_4000"``. A mapping, or the name of a generator (``"lublin"``), generates the trace from `seed`:
+            ``{"model": "lublin", "jobs": 10000, "processors": 256, ...}`` with the arguments of
             :func:`hdsim.workload.generators.lublin.generate`; processors (or cores) are by default the platform's.
             ``{"model": "family", "family": "wide", "jobs": 10000, ...}`` draws a trace of a family, see
             :func:`hdsim.workload.generators.families.draw_workload`; a Python file (``"mine.py"``), ``package.Class``
@@ -82,8 +84,9 @@ def load_workload(
         runtime: "trace", "requested" (exact estimates), or "hdeeprm" (a random share of the requested time,
             :data:`RUNTIME_SHARES`). Jobs with programs keep their run times.
         walltime: "trace" (SWF has none), "requested" (the requested time) or "none".
-        status: Use of field 11 of an SWF file: "recorded" (see :func:`hdsim.workload.swf.apply_status`), "completed"
-            (those jobs alone whose status is 1 or unknown) or "ignore" (each line is a job that succeeds).
+        status: Use of field 11 of an SWF file and of the column ``status`` of Parquet: "recorded" (see
+            :func:`hdsim.workload.swf.apply_status`), "completed" (those jobs alone whose status is 1 or unknown) or
+            "ignore" (each line is a job that succeeds).
         strict: Whether an infeasible job is an error.
         cores_per_pod: See :func:`hdsim.workload.pods.as_pods`; for platforms of kind ``quantities``.
         name: Name of the workload.
@@ -128,8 +131,10 @@ def load_workload(
     columns = _without(raw, faults, path)
     if (np.diff(columns["submission_time"]) < 0).any():
         _log.warning("%s: submission times out of order; the jobs are sorted", path)
+    further = {name: column for name, column in columns.items() if name not in COLUMNS}
     workload = Workload.from_columns(
-        **columns,
+        **{name: column for name, column in columns.items() if name in COLUMNS},
+        further=further,
         profiles=raw.profiles,
         names=raw.names,
         name=name,
@@ -193,7 +198,7 @@ def _read(path: str | Path, reference_gflops: float | None, status: str = "recor
     if is_json(path):
         raw, digest = read_batsim(path, reference_gflops)
     else:
-        raw, digest = read_swf(path)
+        raw, digest = read_parquet(path) if is_parquet(path) else read_swf(path)
         raw = distinct_ids(apply_status(raw, status, path), path)
     too_large = [
         WorkloadError(f"expected at most {limit:g} {unit}, got {column[row]:g}", where=raw.where(row, name))

@@ -23,7 +23,7 @@ from hdsim.workload.programs import StepType, parts_of
 from hdsim.workload.raw import LIMITS
 
 #: Columns by type with their default values (None: required).
-_FLOATS: dict[str, float | None] = {
+FLOATS: dict[str, float | None] = {
     "submission_time": None,
     "original_submission_time": None,
     "runtime": None,
@@ -34,7 +34,7 @@ _FLOATS: dict[str, float | None] = {
     "cpu": 1.0,
     "storage": 0.0,
 }
-_INTS: dict[str, int | None] = {
+INTS: dict[str, int | None] = {
     "requested_cores": None,
     "requested_gpus": 0,
     "user": -1,
@@ -47,7 +47,7 @@ _INTS: dict[str, int | None] = {
     "priority": 0,
 }
 _OBJECTS = {"profile": "", "extra": None, "program": None, "gang": None, "constraints": None}
-COLUMNS = ("job_id", *_FLOATS, *_INTS, "fixed_duration", *_OBJECTS)
+COLUMNS = ("job_id", *FLOATS, *INTS, "fixed_duration", *_OBJECTS)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,6 +80,7 @@ class Workload:
         gang: object, :class:`hdsim.gangs.simulation.Gang`, None for a job whose allocation does not change by itself.
         constraints: object, :class:`hdsim.workload.constraints.Constraints` of the pods of a job, None for a job that
             may be on any node without taints; other than None only where cores have no ids.
+        further: Columns of one's own by name, (J,) arrays each, such as those of a Parquet file; see `own_column`.
         profiles: Batsim profiles by name, verbatim.
         names: Names behind the numbers of the columns user, group, queue, partition and executable, by column, where
             the file has names.
@@ -120,6 +121,7 @@ class Workload:
     program: NDArray[np.object_]
     gang: NDArray[np.object_]
     constraints: NDArray[np.object_]
+    further: dict[str, NDArray[Any]] = field(default_factory=dict)
     profiles: dict[str, dict[str, Any]] = field(default_factory=dict)
     names: dict[str, dict[int, str]] = field(default_factory=dict)
     name: str = "w0"
@@ -143,7 +145,7 @@ class Workload:
             **given: Further columns, (J,) or one value for all jobs. Defaults: job ids 0 to J-1, requested time = run
                 time, no walltime, no memory, no bandwidth, everything else unknown. `extra` also takes columns of
                 one's own by name, such as ``{"deadline": [60, 90]}``. And attributes of the workload that are no
-                columns, such as `profiles`, `header` and `source`, which is also the place in error messages.
+                columns, such as `further`, `profiles`, `header` and `source`, also the place in error messages.
 
         Raises:
             WorkloadError: There is no job, a column is unknown or of a wrong length, or a value is not allowed.
@@ -162,11 +164,13 @@ class Workload:
         given.setdefault("original_submission_time", submission_time)
         given.setdefault("requested_time", runtime)
         made = {key: _column(key, given.get(key), jobs, source) for key in COLUMNS}
+        further = _further(others.pop("further", {}), jobs, source)
         order = np.argsort(made["submission_time"], kind="stable")
         if not np.array_equal(order, np.arange(jobs)):
             made = {key: column[order] for key, column in made.items()}
+            further = {name: column[order] for name, column in further.items()}
         made["submission_time"] = made["submission_time"] - made["submission_time"][0]
-        return cls(**_frozen(made), **others)
+        return cls(**_frozen(made), further=_frozen(further), **others)
 
     @classmethod
     def empty(cls, source: str = "<empty>") -> Workload:
@@ -179,7 +183,7 @@ class Workload:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores a pickled workload; pickling loses the read-only flag of arrays."""
-        _frozen({key: state[key] for key in COLUMNS})
+        _frozen({key: state[key] for key in COLUMNS} | state["further"])
         self.__dict__.update(state)
 
     def __repr__(self) -> str:
@@ -206,14 +210,19 @@ class Workload:
             raise WorkloadError(
                 f"expected at least one of {len(self)} jobs to be selected, got none", where=self.source
             )
-        columns = {key: getattr(self, key)[rows] for key in COLUMNS}
-        columns["submission_time"] = columns["submission_time"] - columns["submission_time"][0]
+        columns = self.columns_at(rows)
+        columns["submission_time"] = read_only(columns["submission_time"] - columns["submission_time"][0])
         profiles = parts_of(set(columns["profile"].tolist()), self.profiles) if self.profiles else {}
-        return dataclasses.replace(self, **_frozen(columns), profiles=profiles)
+        return dataclasses.replace(self, **columns, profiles=profiles)
+
+    def columns_at(self, rows: slice | Ints) -> dict[str, Any]:
+        """The columns of some jobs and `further`, as :func:`dataclasses.replace` takes them."""
+        further = {name: read_only(column[rows]) for name, column in self.further.items()}
+        return {**_frozen({key: getattr(self, key)[rows] for key in COLUMNS}), "further": further}
 
     def rows(self, first: int) -> Workload:
         """The jobs from a row on, their times on the clock of all; they may be none."""
-        return dataclasses.replace(self, **{key: getattr(self, key)[first:] for key in COLUMNS})
+        return dataclasses.replace(self, **self.columns_at(slice(first, None)))
 
     def scaled_arrivals(self, factor: float) -> Workload:
         """Returns the workload with inter-arrival times scaled by a factor and the same `original_submission_time`.
@@ -237,16 +246,26 @@ class Workload:
         return dataclasses.replace(self, **_frozen(made))
 
     def own_column(self, name: str) -> NDArray[Any]:
-        """Returns a field of `extra` as a (J,) column.
+        """Returns a column of `further`, or else a field of `extra` as a (J,) column.
 
-        Numbers are float64, NaN where a job has none; other values are objects, None where a job has none.
+        Numbers of `extra` are float64, NaN where a job has none; other values are objects, None where a job has none.
 
         Raises:
-            WorkloadError: No job has the field.
+            WorkloadError: There is no such column and no job has the field.
         """
+        if name in self.further:
+            return self.further[name]
         if name not in self._own_columns:
             self._own_columns[name] = self._own_column(name)
         return self._own_columns[name]
+
+    def own_fields(self, job: int) -> dict[str, Any]:
+        """Returns the values of a job in `further` and `extra`."""
+        fields = dict(self.extra[job] or {})
+        for name, column in self.further.items():
+            value = column[job]
+            fields[name] = value.item() if isinstance(value, np.generic) else value
+        return fields
 
     @cached_property
     def _own_columns(self) -> dict[str, NDArray[Any]]:
@@ -254,7 +273,7 @@ class Workload:
 
     def _own_column(self, name: str) -> NDArray[Any]:
         fields: list[Mapping[str, Any]] = [one or {} for one in self.extra.tolist()]
-        known = dict.fromkeys(key for one in fields for key in one)
+        known = dict.fromkeys([*self.further, *(key for one in fields for key in one)])
         if name not in known:
             message = f"expected a field of some job, got '{name}'{nearest(name, known)}; there are: "
             raise WorkloadError(f"{message}{', '.join(known) or 'none'}", where=self.source)
@@ -344,13 +363,13 @@ def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
             else _objects(key, value, jobs, source)
         )
     if value is None:
-        value = False if key == "fixed_duration" else _FLOATS.get(key, _INTS.get(key))
+        value = False if key == "fixed_duration" else FLOATS.get(key, INTS.get(key))
     try:
         column: np.ndarray = np.asarray(value, np.bool_ if key == "fixed_duration" else np.float64)
         column = np.broadcast_to(column, jobs)
     except (TypeError, ValueError) as error:
         raise WorkloadError(f"{key}: expected {jobs} numbers: {error}", where=source) from error
-    if key in _FLOATS:
+    if key in FLOATS:
         _require(~np.isnan(column), key, column, "a number", source)
         if key == "walltime":
             _require(column > 0, key, column, "more than 0 s (inf = no limit)", source)
@@ -361,7 +380,7 @@ def _column(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
             if key in LIMITS:
                 limit, unit = LIMITS[key]
                 _require(column <= limit, key, column, f"at most {limit:g} {unit}", source)
-    elif key in _INTS:
+    elif key in INTS:
         _require(column == np.floor(column), key, column, "a whole number", source)
         least = {"requested_cores": 1, "requested_gpus": 0}.get(key)
         if least is not None:
@@ -381,6 +400,23 @@ def _fields_of_jobs(columns: Mapping[str, ArrayLike], jobs: int, source: str) ->
         except ValueError as error:
             raise WorkloadError(f"expected {jobs} values: {error}", where=f"{source}: extra['{name}']") from None
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)] or [None] * jobs
+
+
+def _further(columns: Mapping[str, ArrayLike], jobs: int, source: str) -> dict[str, NDArray[Any]]:
+    """Returns copies of columns of one's own; texts are objects."""
+    made = {}
+    for name, values in columns.items():
+        if name in COLUMNS:
+            raise WorkloadError(
+                f"expected another name than that of a column, got '{name}'", where=f"{source}: further"
+            )
+        column = np.array(values)
+        column = column.astype(object) if column.dtype.kind in "US" else column
+        if column.shape != (jobs,):
+            shape = " x ".join(map(str, column.shape))
+            raise WorkloadError(f"expected {jobs} values, got {shape}", where=f"{source}: further['{name}']")
+        made[name] = column
+    return made
 
 
 def _objects(key: str, value: Any, jobs: int, source: str) -> np.ndarray:
@@ -416,16 +452,23 @@ class GrowingWorkload:
 
     def add(self, jobs: Workload) -> None:
         """Appends jobs, whose submission times are on the same clock."""
-        known, total = len(self.jobs), len(self.jobs) + len(jobs)
         columns: dict[str, Any] = {}
         for key in COLUMNS:
-            added, column = getattr(jobs, key), self._buffers.get(key, getattr(self.jobs, key))
-            if len(column) < total or column.dtype != added.dtype:
-                dtype = column.dtype if column.dtype == added.dtype else object
-                buffer = np.empty(max(2 * known, total), dtype)
-                buffer[:known] = column[:known]
-                self._buffers[key] = column = buffer
-            column[known:total] = added
-            columns[key] = read_only(column[:total])
+            columns[key] = self._joined(key, getattr(self.jobs, key), getattr(jobs, key))
+        # A column that only some of the jobs have is no longer one.
+        shared = [name for name in self.jobs.further if name in jobs.further]
+        columns["further"] = {name: self._joined(name, self.jobs.further[name], jobs.further[name]) for name in shared}
         profiles = {**self.jobs.profiles, **jobs.profiles} if jobs.profiles else self.jobs.profiles
         self.jobs = dataclasses.replace(self.jobs, **columns, profiles=profiles)
+
+    def _joined(self, key: str, first: np.ndarray, added: np.ndarray) -> np.ndarray:
+        """Returns a column with appended values."""
+        known, total = len(first), len(first) + len(added)
+        column = self._buffers.get(key, first)
+        if len(column) < total or column.dtype != added.dtype:
+            dtype = column.dtype if column.dtype == added.dtype else object
+            buffer = np.empty(max(2 * known, total), dtype)
+            buffer[:known] = column[:known]
+            self._buffers[key] = column = buffer
+        column[known:total] = added
+        return read_only(column[:total])

@@ -30,7 +30,7 @@ class RawJobs:
     """Jobs as in a file, in file order, with infeasible jobs."""
 
     #: (J,) arrays by column name of :class:`hdsim.workload.model.Workload`, without columns that the format does
-    #: not have.
+    #: not have, and those of `Workload.further`.
     columns: dict[str, np.ndarray]
     where: Callable[[int, str], str]  # returns the place of a value in the file from its row and column name
     header: dict[str, Any] = field(default_factory=dict)  # header fields of the file

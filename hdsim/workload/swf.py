@@ -177,9 +177,9 @@ def _require_fields(content: bytes, path: str | Path) -> None:
         return
     number, first = lines[0]
     columns = {word.strip().lower() for word in re.split(r"[|,;\t]", first)}
-    sacct = "; it looks like the output of sacct, which hdsim does not read" if "jobid" in columns else ""
+    sacct = "; it looks like the output of sacct, which `hdsim site import` reads" if "jobid" in columns else ""
     raise WorkloadError(
-        "expected an SWF trace with 18 fields a job, or a .json file in the format of Batsim, got "
+        "expected an SWF trace with 18 fields a job, a .parquet file or a .json file in the format of Batsim, got "
         f"{len(lines):,} lines with fewer fields, the first '{first[:60]}'{sacct}",
         where=f"{path}:{number}",
     )
@@ -311,7 +311,8 @@ def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJ
     status, runtime = raw.columns["status"], raw.columns["runtime"]
     failed = (status == FAILED) | ((status == CANCELLED) & (runtime > 0))
     if failed.any():
-        raw = replace(raw, columns=raw.columns | {"return_code": failed.astype(np.int64)})
+        codes = raw.columns.get("return_code", np.zeros(len(failed), np.int64))
+        raw = replace(raw, columns=raw.columns | {"return_code": np.where(failed & (codes == 0), 1, codes)})
     return raw
 
 

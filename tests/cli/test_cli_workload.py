@@ -188,7 +188,9 @@ def test_convert_with_bad_options(trace: Path, tmp_path: Path, options: list[str
 
 
 def test_unknown_extension(trace: Path, tmp_path: Path) -> None:
-    with pytest.raises(HdsimError, match=r"t.txt: expected a name that ends in .swf, .swf.gz, .json or .json.gz"):
+    with pytest.raises(
+        HdsimError, match=r"t.txt: expected a name that ends in .swf, .json \(or these with .gz\) or .parquet"
+    ):
         call("convert", trace, "-o", tmp_path / "t.txt")
 
 

@@ -131,7 +131,7 @@ def test_malformed_line(tmp_path: Path, line: str, message: str) -> None:
     [
         (
             "JobID|User|State\n1|anna|COMPLETED\n2|ben|FAILED\n",
-            "; it looks like the output of sacct, which hdsim does not read",
+            "; it looks like the output of sacct, which `hdsim site import` reads",
         ),
         ("a,b\n1,2\n3,4\n", ""),
     ],
@@ -141,8 +141,8 @@ def test_a_file_of_another_format_is_one_error(tmp_path: Path, text: str, hint: 
     path.write_text(text)
     (error,) = validate_workload(path)
     assert str(error) == (
-        f"{path}:1: expected an SWF trace with 18 fields a job, or a .json file in the format of Batsim, got 3 lines "
-        f"with fewer fields, the first '{text.splitlines()[0]}'{hint}"
+        f"{path}:1: expected an SWF trace with 18 fields a job, a .parquet file or a .json file in the format of "
+        f"Batsim, got 3 lines with fewer fields, the first '{text.splitlines()[0]}'{hint}"
     )
 
 
