@@ -1,0 +1,670 @@
+"""Jobs of a site from the rows of sacct.
+
+Source of the columns: the manual page sacct(1) of Slurm 22.05. ElapsedRaw is without the time in which a job was
+suspended.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from hdsim.errors import ConfigError
+from hdsim.site.formats import expand_nodes, parse_counts
+from hdsim.site.local_times import decide, read_times
+from hdsim.site.model import Site
+from hdsim.site.notes import Notes
+from hdsim.site.platform import MB_PER_MIB, nodes_of
+from hdsim.site.submit_lines import INTERESTING, submit_options
+from hdsim.workload.swf import CANCELLED, COMPLETED, FAILED
+
+#: Seconds of the limit of a job that has none in a partition without one, as Slurm's backfill takes it.
+_YEAR = 365 * 86_400.0
+#: States of runs that are not over.
+_ONGOING = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "CONFIGURING")
+_WAITING = ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD")
+#: Seconds between the end of a run and the submission of the next one of the same job.
+_REQUEUE = 3600.0
+#: Flag of ReqMem that sacct printed as a number: the memory is of each CPU.
+_OF_CPU = 2**31
+_UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+#: Texts that stand for nothing.
+_NOTHING = ("", "None", "None assigned", "Unknown", "(null)", "N/A", "none")
+#: Most tasks of a pending array that a row may stand for.
+_TASKS = 4_000_001
+
+
+def jobs_of(rows: pl.DataFrame, files: Sequence[Path], site: Site, notes: Notes) -> pl.DataFrame:
+    """Returns the jobs in order of submission, as columns of a workload in Parquet and those of the site's own.
+
+    Args:
+        rows: Those of :func:`hdsim.site.sacct.read_sacct`.
+        files: The files by number, for the notes.
+        site: The site: its time zone, nodes and partitions.
+        notes: Takes what is changed and left out.
+
+    Raises:
+        ConfigError: No job is left.
+    """
+    return _Jobs(files, site, notes).made(rows)
+
+
+class _Jobs:
+    """The steps from rows to jobs."""
+
+    def __init__(self, files: Sequence[Path], site: Site, notes: Notes) -> None:
+        self.files, self.site, self.notes = files, site, notes
+
+    def note(self, add: Callable[..., None], rows: pl.DataFrame, reason: str) -> None:
+        """Notes some rows with their places."""
+        for (number,), part in rows.select("file", "line").group_by("file", maintain_order=True):
+            name = self.files[int(number)].name
+            for line in part["line"][:3]:
+                add(name, reason, f"{name}:{line}")
+            add(name, reason, count=max(part.height - 3, 0))
+
+    def leave_out(self, rows: pl.DataFrame, bad: pl.Series | np.ndarray, reason: str) -> pl.DataFrame:
+        """Returns the other rows."""
+        bad = pl.Series(bad).fill_null(False)
+        if not bad.any():
+            return rows
+        self.note(self.notes.leave_out, rows.filter(bad), reason)
+        return rows.filter(~bad)
+
+    def change(self, rows: pl.DataFrame, changed: pl.Series | np.ndarray, reason: str) -> None:
+        changed = pl.Series(changed).fill_null(False)
+        if changed.any():
+            self.note(self.notes.change, rows.filter(changed), reason)
+
+    def made(self, rows: pl.DataFrame) -> pl.DataFrame:
+        rows = self.named(rows)
+        rows = self.leave_out(rows, rows["state"] == "REVOKED", "jobs that another cluster of a federation has run")
+        rows = self.timed(self.expanded(rows))
+        rows = self.leave_out(rows, rows["submit"].is_null(), "damaged lines: no time of submission")
+        jobs = self.joined(self.unrepeated(rows))
+        if not jobs.height:
+            raise ConfigError("expected at least one job, got none", where=", ".join(map(str, self.files)))
+        jobs = self.within_site(self.demands(jobs))
+        if not jobs.height:
+            raise ConfigError(
+                f"expected jobs of the partitions {', '.join(self.site.partitions)}, got none", where=str(self.files[0])
+            )
+        return jobs
+
+    def named(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Adds the columns that are missing, and the numbers of jobs and tasks."""
+        have = set(rows.columns)
+
+        def text(*names: str) -> pl.Expr:
+            given = [_something(name) for name in names if name in have]
+            return pl.coalesce(given) if given else pl.lit(None, pl.String)
+
+        rows = rows.select(
+            "file",
+            "line",
+            id=text("jobid", "jobidraw"),
+            user=text("user", "uid"),
+            account=text("account"),
+            qos=text("qos"),
+            name=text("jobname"),
+            partition=text("partition"),
+            submit_text=text("submit"),
+            eligible_text=text("eligible"),
+            start_text=text("start"),
+            end_text=text("end"),
+            state=text("state").str.extract(r"^([A-Z_]+)", 1),
+            elapsed=_duration(text("elapsedraw"), text("elapsed")),
+            suspended=_duration(text("suspended")).fill_null(0.0),
+            limit=_limit(text("timelimitraw"), text("timelimit")),
+            req_tres=text("reqtres"),
+            alloc_tres=text("alloctres"),
+            req_memory=text("reqmem"),
+            req_cpus=_number(text("reqcpus")),
+            req_nodes=_number(text("reqnodes")),
+            cpus_now=_number(text("ncpus", "alloccpus")),
+            nodes_now=_number(text("nnodes", "allocnodes")),
+            req_gres=text("reqgres"),
+            alloc_gres=text("allocgres"),
+            licenses=text("licenses"),
+            nodelist=text("nodelist"),
+            priority=_number(text("priority")),
+            reason=text("reason"),
+            reservation=text("reservation"),
+            constraints=text("constraints"),
+            submit_line=text("submitline"),
+            known_restarts=_number(text("restarts")),
+        )
+        if "qos" not in have or "user" not in have:
+            for name in {"user", "qos", "account"} - have:
+                for path in self.files:
+                    self.notes.change(path.name, f"no column {name}: not known of any job")
+        return rows.with_columns(number=pl.col("id").str.extract(r"^(\d+)", 1).cast(pl.Int64))
+
+    def expanded(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Makes a row of each task of a pending array."""
+        arrays = rows.filter(pl.col("id").str.contains("[", literal=True))
+        if arrays.height:
+            made = [self.tasks(row["id"], row) for row in arrays.select("id", "file", "line").iter_rows(named=True)]
+            arrays = arrays.with_columns(id=pl.Series(made, dtype=pl.List(pl.String))).explode("id")
+            self.note(self.notes.change, arrays, "tasks of pending arrays: a job each")
+            rows = pl.concat([rows.filter(~pl.col("id").str.contains("[", literal=True)), arrays])
+        self.change(rows, rows["id"].str.contains("+", literal=True), "components of heterogeneous jobs: a job each")
+        array = pl.col("id").str.contains("_", literal=True)
+        return rows.with_columns(array=pl.when(array).then(pl.col("number")))
+
+    def tasks(self, text: str, row: Mapping[str, Any]) -> list[str]:
+        """The ids of the tasks of an array such as ``7_[3-9:2%4,12]``."""
+        number, _, listed = text.partition("_[")
+        found: dict[int, None] = {}
+        file, cut = self.files[row["file"]].name, not listed.endswith("]")
+        for part in re.sub(r"%.*$", "", listed.rstrip("]")).split(","):
+            match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", part.strip())
+            if not match:
+                cut |= bool(part.strip())
+                continue
+            first, last, step = int(match[1]), int(match[2] or match[1]), max(int(match[3] or 1), 1)
+            found |= dict.fromkeys(range(first, min(last, first + _TASKS) + 1, step))
+        if cut:
+            self.notes.leave_out(file, "tasks that sacct has cut off (...)", f"{file}:{row['line']}")
+        return [f"{number}_{task}" for task in found]
+
+    def timed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Adds the times in seconds since 1970."""
+        names = ("submit", "eligible", "start", "end")
+        times = {name: read_times(rows[f"{name}_text"], self.site.time_zone) for name in names}
+        for name, one in times.items():
+            self.change(rows, one.unreadable, f"{name.capitalize()} that is no time: taken as unknown")
+            self.change(rows, one.missing, f"{name.capitalize()} in the hour that the clock passes over: an hour later")
+        absent = np.isnan(times["submit"].first)
+        if absent.any():
+            other = np.where(np.isnan(times["eligible"].first), times["start"].first, times["eligible"].first)
+            self.change(rows, absent & ~np.isnan(other), "no Submit: that of Eligible or Start")
+            for which in ("first", "second"):
+                later = getattr(times["start"], which)
+                first = getattr(times["eligible"], which)
+                column = getattr(times["submit"], which)
+                column[absent] = np.where(np.isnan(first), later, first)[absent]
+        lasted = (rows["elapsed"] + rows["suspended"]).fill_null(np.nan).to_numpy()
+        made, decided, guessed = decide(times, lasted, rows["number"].to_numpy())
+        self.change(
+            rows, decided, "times in the hour that occurs twice: decided by Elapsed and the numbers of the jobs"
+        )
+        self.change(rows, guessed, "times in the hour that occurs twice: nothing decides, taken as the first")
+        columns = {name: pl.Series(column, nan_to_null=True) for name, column in made.items()}
+        rows = rows.with_columns(**columns).drop(f"{name}_text" for name in names)
+        unassigned = pl.col("nodelist").is_null() & (pl.col("elapsed").fill_null(0) == 0)
+        waiting = pl.col("state").is_in([*_WAITING, "REVOKED"])
+        ended_waiting = pl.col("state").is_in(["CANCELLED", "DEADLINE"]) & unassigned
+        rows = rows.with_columns(
+            start=pl.when(~(waiting | (ended_waiting & (pl.col("start") == pl.col("end"))))).then("start"),
+        )
+        return self.lasting(rows)
+
+    def lasting(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Completes the times that runs lasted; none is negative."""
+        between = pl.col("end") - pl.col("start") - pl.col("suspended")
+        wrong = (pl.col("elapsed") < 0) | (pl.col("elapsed") >= 2.0**31)
+        unknown = rows.select(wrong & pl.col("start").is_not_null()).to_series()
+        self.change(rows, unknown, "negative Elapsed: the time from Start to End, at least 0")
+        rows = rows.with_columns(elapsed=pl.when(~wrong).then("elapsed"))
+        return rows.with_columns(
+            elapsed=pl.when(pl.col("start").is_null())
+            .then(0.0)
+            .otherwise(pl.coalesce("elapsed", pl.max_horizontal(between, 0.0), 0.0))
+        )
+
+    def unrepeated(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Leaves out rows of runs that a later row or file has with more."""
+        rows = rows.sort("number", "id", "submit", "start", "end", "file", "line", nulls_last=False)
+        same = (pl.col("id") == pl.col("id").shift(-1)) & (pl.col("submit") == pl.col("submit").shift(-1))
+        # The same run, or the waiting or running job of an earlier dump.
+        again = same & (pl.col("start").is_null() | (pl.col("start") == pl.col("start").shift(-1)))
+        repeated = rows.select(again.fill_null(False)).to_series()
+        return self.leave_out(rows, repeated, "rows of runs that another row has too")
+
+    def joined(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Makes one job of the runs of each, which are sorted."""
+        before = {name: pl.col(name).shift(1) for name in ("id", "submit", "end", "user", "state")}
+        of_same = pl.col("user").eq_missing(before["user"]) & (
+            (pl.col("submit") == before["submit"])
+            | ((pl.col("submit") - before["end"]).abs() <= _REQUEUE)
+            | before["state"].is_in(["REQUEUED", "PREEMPTED", "RESIZING", *_WAITING])
+        )
+        rows = rows.with_columns(
+            reused=((pl.col("id") == before["id"]) & ~of_same.fill_null(False)).fill_null(False),
+            begins=((pl.col("id") != before["id"]) | ~of_same.fill_null(False)).fill_null(True),
+        )
+        self.change(rows, rows["reused"], "numbers that another job had before: named such as 7.1")
+        job = rows["begins"].cum_sum().alias("job")
+        rows = rows.with_columns(job, copy=pl.col("reused").cum_sum().over("id"))
+        rows = rows.with_columns(id=pl.when(pl.col("copy") > 0).then(pl.format("{}.{}", "id", "copy")).otherwise("id"))
+        single = rows.filter(pl.len().over("job") == 1)
+        several = rows.filter(pl.len().over("job") > 1)
+        run = pl.struct("start", "end", "state", nodes="nodelist")
+        single = single.with_columns(
+            restarts=pl.lit(0, pl.Int64), runs=pl.lit(None, pl.List(rows.select(run.alias("run")).schema["run"]))
+        )
+        if several.height:
+            last = several.group_by("job", maintain_order=True).last()
+            resized = pl.col("state") == "RESIZING"
+            first = several.group_by("job", maintain_order=True).agg(
+                pl.col("submit").first(),
+                pl.col("eligible").first(),
+                pl.col("start").filter(resized).first().alias("first_size"),
+                pl.col("elapsed").filter(resized).sum().alias("before_resizing"),
+                (pl.len() - resized.sum() - 1).cast(pl.Int64).clip(0).alias("restarts"),
+                run.alias("runs"),
+            )
+            last = last.drop("submit", "eligible").join(first, on="job", how="left", maintain_order="left")
+            last = last.with_columns(
+                elapsed=pl.col("elapsed") + pl.col("before_resizing"), start=pl.coalesce("first_size", "start")
+            )
+            self.change(last, last["restarts"] > 0, "runs of requeued and preempted jobs: one job with restarts")
+            self.change(last, last["before_resizing"] > 0, "jobs that were resized: as of their last size")
+            single = pl.concat([single, last.select(single.columns)])
+        restarts = pl.max_horizontal("restarts", pl.col("known_restarts").fill_null(0).cast(pl.Int64))
+        jobs = single.with_columns(restarts=restarts).sort("submit", "number", "file", "line")
+        self.change(
+            jobs, jobs["state"].is_in(_ONGOING), "running at the end of the dump: jobs with the run time until then"
+        )
+        self.change(
+            jobs, jobs["state"].is_in(_WAITING), "waiting at the end of the dump: kept with status 5, never started"
+        )
+        cancelled = jobs["start"].is_null() & ~jobs["state"].is_in(_WAITING)
+        self.change(jobs, cancelled, "ended before they started: kept with status 5, leave the queue at their end")
+        return jobs
+
+    def demands(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """Adds what the jobs ask for, and what they got."""
+        jobs = jobs.with_columns(_of_lines(jobs["submit_line"]))
+        started = pl.col("start").is_not_null()
+        got = {name: pl.when(started).then(_amount(pl.col("alloc_tres"), name)) for name in ("cpu", "node", "mem")}
+        cpus = pl.coalesce(_amount(pl.col("req_tres"), "cpu"), "req_cpus", "cpus_now").clip(1)
+        nodes = pl.coalesce("req_nodes", _amount(pl.col("req_tres"), "node"))
+        jobs = jobs.with_columns(
+            cpus=cpus.cast(pl.Int64),
+            nodes=pl.when(nodes > 0).then(nodes).cast(pl.Int64),
+            got_cpus=pl.coalesce(got["cpu"], pl.when(started & (pl.col("cpus_now") > 0)).then("cpus_now"), cpus)
+            .clip(1)
+            .cast(pl.Int64),
+            got_nodes=pl.coalesce(got["node"], pl.when(started).then("nodes_now"), nodes, 1).clip(1),
+            got_memory=got["mem"],
+        )
+        jobs = jobs.with_columns(_gres(jobs), licenses=_licenses(jobs))
+        jobs = self.memory(jobs)
+        jobs = jobs.with_columns(whole=pl.col("of_line_whole") | self.whole(jobs))
+        return jobs
+
+    def memory(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """Adds ``memory_mib`` and ``memory_per``, and the MB of each core."""
+        words = {word for text in self.site.slurm.select_parameters for word in text.upper().split("_")}
+        consumable = "MEMORY" in words
+        text = pl.col("req_memory")
+        amount = text.str.extract(r"^([\d.]+)", 1).cast(pl.Float64, strict=False)
+        unit = text.str.extract(r"^[\d.]+([KMGTP]?)", 1).replace_strict(_UNITS, default=1.0, return_dtype=pl.Float64)
+        suffix = text.str.extract(r"([nc])$", 1)
+        jobs = jobs.with_columns(asked=amount * unit, suffix=suffix)
+        broken = jobs.select(pl.col("asked").is_null() & text.is_not_null()).to_series()
+        self.change(jobs, broken, "ReqMem that is no amount: taken as unknown")
+        flagged = pl.col("asked") >= _OF_CPU
+        self.change(
+            jobs, jobs.select(flagged).to_series(), "ReqMem above 2^31 MiB, as 2147486648Mn: without 2^31, of each CPU"
+        )
+        jobs = jobs.with_columns(
+            asked=pl.when(flagged).then(pl.col("asked") - _OF_CPU).otherwise("asked"),
+            suffix=pl.when(flagged).then(pl.lit("c")).otherwise("suffix"),
+        )
+        total = pl.coalesce(
+            pl.when(pl.col("suffix").is_null()).then("asked"), _memory(pl.col("req_tres")).fill_nan(None)
+        )
+        nodes, usual = pl.col("nodes").fill_null(1).clip(1), self.usual_memory()
+        per_cpu, per_node = total / pl.col("cpus"), total / nodes
+        of_cpu = (
+            pl.when(pl.col("got_nodes") != nodes)
+            .then((pl.col("got_memory") - per_node * pl.col("got_nodes")).abs() > 1)
+            .when(pl.col("got_cpus") != pl.col("cpus"))
+            .then((pl.col("got_memory") - per_cpu * pl.col("got_cpus")).abs() <= 1)
+            .otherwise(per_cpu.is_in(usual))
+        )
+        per = pl.coalesce(
+            "suffix", "of_line_memory_per", pl.when(of_cpu.fill_null(False)).then(pl.lit("c")).otherwise(pl.lit("n"))
+        )
+        jobs = jobs.with_columns(memory_per=per)
+        jobs = jobs.with_columns(
+            memory_mib=pl.when(pl.col("suffix").is_not_null())
+            .then("asked")
+            .otherwise(pl.when(pl.col("memory_per") == "c").then(per_cpu).otherwise(per_node))
+        )
+        if not consumable:
+            # Where memory is not counted, sacct has that of a node for jobs that ask for none.
+            of_nodes = [one.memory for one in self.site.nodes.values()]
+            jobs = jobs.with_columns(
+                memory_mib=pl.when(
+                    ~((total / nodes).round(0).is_in([*of_nodes]) | pl.col("asked").round(0).is_in(of_nodes))
+                ).then("memory_mib")
+            )
+            return jobs.with_columns(memory=pl.lit(0.0))
+        asked = (
+            pl.when(pl.col("memory_per") == "c")
+            .then(pl.col("memory_mib") * pl.col("got_cpus"))
+            .otherwise(pl.col("memory_mib") * pl.col("got_nodes"))
+        )
+        taken = pl.coalesce(pl.when(pl.col("got_memory") > 0).then("got_memory"), asked, 0.0)
+        return jobs.with_columns(memory=taken * MB_PER_MIB / pl.col("got_cpus"))
+
+    def usual_memory(self) -> list[float]:
+        """The values of DefMemPerCPU."""
+        found = {one.default_memory_per_cpu for one in self.site.partitions.values()}
+        return sorted(value for value in found if value is not None)
+
+    def whole(self, jobs: pl.DataFrame) -> pl.Series:
+        """Which jobs got all CPUs of their nodes, and more than they asked for."""
+        cpus = {name: kind.cpus for name, kind in nodes_of(self.site)}
+        more = jobs.filter(pl.col("got_cpus") > pl.col("cpus"), pl.col("nodelist").is_not_null())
+        sums: dict[str, int] = {}
+        for text in more["nodelist"].unique():
+            names = [text] if text in cpus else _nodes(text)
+            sums[text] = sum(cpus.get(name, 0) for name in names)
+        if not sums:
+            return pl.repeat(False, jobs.height, eager=True)
+        found = pl.col("nodelist").replace_strict(sums, default=0, return_dtype=pl.Int64)
+        whole = (pl.col("got_cpus") > pl.col("cpus")) & (pl.col("got_cpus") == found)
+        return jobs.select(whole.fill_null(False)).to_series()
+
+    def within_site(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """Leaves out jobs of partitions that the site lacks, and returns the columns of the file."""
+        known = list(self.site.partitions)
+        default = next((name for name, one in self.site.partitions.items() if one.default), known[0])
+        jobs = jobs.with_columns(partition=pl.col("partition").fill_null(default))
+        jobs = jobs.with_columns(
+            partitions=pl.coalesce("of_line_partitions", "partition")
+            .str.split(",")
+            .list.eval(pl.element().str.strip_chars().filter(pl.element().str.strip_chars().is_in(known))),
+            partition=pl.col("partition")
+            .str.split(",")
+            .list.eval(pl.element().filter(pl.element().is_in(known)))
+            .list.first(),
+        )
+        strange = jobs["partition"].is_null()
+        jobs = self.leave_out(jobs, strange, "jobs of partitions that slurm.conf does not have")
+        maximal = {name: min(one.max_time, _YEAR) for name, one in self.site.partitions.items()}
+        limited = pl.when(pl.col("limit").is_finite()).then("limit")
+        limit = pl.coalesce(limited, pl.col("partition").replace_strict(maximal, return_dtype=pl.Float64))
+        status = (
+            pl.when(pl.col("start").is_null())
+            .then(CANCELLED)
+            .when(pl.col("state") == "COMPLETED")
+            .then(COMPLETED)
+            .when(pl.col("state") == "CANCELLED")
+            .then(CANCELLED)
+            .when(pl.col("state").is_in(_ONGOING))
+            .then(-1)
+            .otherwise(FAILED)
+        )
+        held = pl.col("start").is_null() & (
+            (pl.col("priority") == 0)
+            | pl.col("reason").str.contains("JobHeld").fill_null(False)
+            | pl.col("of_line_held")
+        )
+        jobs = jobs.with_columns(
+            requested=limit,
+            reservation=pl.coalesce("reservation", "of_line_reservation"),
+            constraints=pl.coalesce("constraints", "of_line_constraints"),
+        )
+        jobs = self.without_unknown(jobs)
+        text_ids = not jobs["id"].str.contains(r"^\d+$").all()
+        return jobs.select(
+            job_id=pl.col("id") if text_ids else pl.col("id").cast(pl.Int64),
+            submission_time="submit",
+            runtime="elapsed",
+            requested_time="requested",
+            walltime=pl.max_horizontal("requested", "elapsed"),
+            requested_cores="got_cpus",
+            requested_gpus="gpus",
+            memory="memory",
+            user="user",
+            group="account",
+            queue="qos",
+            partition="partition",
+            executable="name",
+            status=status.cast(pl.Int64),
+            eligible=pl.max_horizontal("submit", pl.coalesce("eligible", self.begin(jobs), "submit")),
+            cpus="cpus",
+            nodes="nodes",
+            most_nodes=pl.lit(None, pl.Int64),
+            per_task="of_line_per_task",
+            memory_mib="memory_mib",
+            memory_per=pl.when(pl.col("memory_mib").is_not_null()).then("memory_per"),
+            whole="whole",
+            nice="of_line_nice",
+            constraints="constraints",
+            reservation="reservation",
+            licenses="licenses",
+            gres="gres",
+            dependency="of_line_dependency",
+            held=held.fill_null(False),
+            partitions=pl.when(pl.col("partitions").list.len() > 0)
+            .then(pl.col("partitions").list.join(","))
+            .otherwise("partition"),
+            required_nodes="of_line_required_nodes",
+            excluded_nodes="of_line_excluded_nodes",
+            array_job_id="array",
+            restarts="restarts",
+            runs="runs",
+            state="state",
+            reason="reason",
+            recorded_start="start",
+            recorded_end=pl.when(~pl.col("state").is_in([*_ONGOING, *_WAITING])).then("end"),
+            recorded_nodes=pl.when(pl.col("start").is_not_null()).then("nodelist"),
+            recorded_priority="priority",
+        )
+
+    def begin(self, jobs: pl.DataFrame) -> pl.Series:
+        """Seconds since 1970 of options such as ``--begin=now+2hours`` and ``--begin=2026-03-02T00:24:35``."""
+        text = pl.col("of_line_begin")
+        units = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+        unit = text.str.extract(r"^now\+\d+([a-z])", 1).replace_strict(units, default=1.0, return_dtype=pl.Float64)
+        later = pl.col("submit") + text.str.extract(r"^now\+(\d+)", 1).cast(pl.Float64, strict=False) * unit
+        dates = pl.Series("date", read_times(jobs["of_line_begin"], self.site.time_zone).first, nan_to_null=True)
+        return jobs.with_columns(dates).select(pl.coalesce(later, "date")).to_series()
+
+    def without_unknown(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """Takes away reservations, features, licences and kinds of GPUs that the site does not have."""
+        known = set(self.site.reservations)
+        features = {name for _, kind in nodes_of(self.site) for name in kind.features}
+        kinds = {name for kind in self.site.nodes.values() for name in kind.gres}
+        licenses = set(self.site.licenses)
+        for column, fits, what in (
+            ("reservation", lambda text: text in known, "reservations that are not in reservations.txt"),
+            (
+                "constraints",
+                lambda text: {name.split("*")[0] for name in re.findall(r"[^&|()\[\],\s]+", text)} <= features,
+                "constraints with features that slurm.conf does not have",
+            ),
+            ("licenses", lambda text: set(_counts(text)) <= licenses, "licences that slurm.conf does not have"),
+            (
+                "gres",
+                lambda text: {one.rpartition(":")[0] for one in text.split(",")} <= {*kinds, "gpu"},
+                "generic resources that slurm.conf does not have",
+            ),
+        ):
+            values = [text for text in jobs[column].unique() if text and not fits(text)]
+            if values:
+                self.change(jobs, jobs[column].is_in(values), f"{what}: not asked for")
+                jobs = jobs.with_columns(pl.when(~pl.col(column).is_in(values)).then(column))
+        return jobs
+
+
+def _something(name: str) -> pl.Expr:
+    return pl.when(~pl.col(name).is_in(_NOTHING)).then(pl.col(name))
+
+
+def _number(text: pl.Expr) -> pl.Expr:
+    """Numbers such as 12 and 1.5K."""
+    number = text.str.extract(r"^(-?[\d.]+)[KMGTP]?$", 1).cast(pl.Float64, strict=False)
+    unit = text.str.extract(r"([KMGTP])$", 1)
+    factors = {"K": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4, "P": 1024.0**5}
+    return number * unit.replace_strict(factors, default=1.0, return_dtype=pl.Float64)
+
+
+def _duration(*texts: pl.Expr) -> pl.Expr:
+    """Seconds of durations such as 3600, 01:00:00, 2-03:04:05 and -00:00:05."""
+    return pl.coalesce(_seconds(text) for text in texts)
+
+
+def _seconds(text: pl.Expr) -> pl.Expr:
+    parts = text.str.extract_groups(r"^(-?)(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$").struct
+    days, hours, minutes, seconds = (
+        parts.field(str(place)).cast(pl.Float64, strict=False).fill_null(0.0) for place in (2, 3, 4, 5)
+    )
+    sign = pl.when(parts.field("1") == "-").then(-1.0).otherwise(1.0)
+    clock = pl.when(text.str.contains(":", literal=True)).then(
+        sign * (days * 86_400 + hours * 3600 + minutes * 60 + seconds)
+    )
+    return pl.coalesce(text.str.extract(r"^(-?\d+)$", 1).cast(pl.Float64, strict=False), clock)
+
+
+def _limit(minutes: pl.Expr, text: pl.Expr) -> pl.Expr:
+    """Seconds of limits: minutes, or [days-]hours:minutes:seconds; infinite for none, null if it is not known."""
+    none = r"(?i)^(UNLIMITED|INFINITE|NOT_SET|Partition_Limit|-1)$"
+    hours = text.str.extract(r"^(\d+)-(\d+)$", 2).cast(pl.Float64, strict=False) * 3600
+    days = text.str.extract(r"^(\d+)-(\d+)$", 1).cast(pl.Float64, strict=False) * 86_400
+    number = pl.coalesce(minutes, text).str.extract(r"^(\d+)$", 1).cast(pl.Float64, strict=False) * 60
+    clock = pl.when(text.str.contains(":", literal=True)).then(_seconds(text))
+    unlimited = pl.coalesce(minutes, text).str.contains(none)
+    return pl.when(unlimited).then(math.inf).otherwise(pl.coalesce(number, clock, days + hours))
+
+
+def _amount(tres: pl.Expr, name: str) -> pl.Expr:
+    if name == "mem":
+        return _memory(tres)
+    return _number(tres.str.extract(rf"(?:^|,){name}=([\d.]+[KMGTP]?)", 1))
+
+
+def _memory(tres: pl.Expr) -> pl.Expr:
+    """MiB of the memory among TRES."""
+    amount = tres.str.extract(r"(?:^|,)mem=([\d.]+)", 1).cast(pl.Float64, strict=False)
+    unit = tres.str.extract(r"(?:^|,)mem=[\d.]+([KMGTP])", 1)
+    return amount * unit.replace_strict(_UNITS, default=1.0, return_dtype=pl.Float64)
+
+
+#: Columns of what the commands of submission ask for, with their types and what stands where they say nothing.
+_OF_LINES: dict[str, tuple[Any, Any]] = {
+    **dict.fromkeys(
+        ("constraints", "dependency", "excluded_nodes", "gres", "licenses", "required_nodes", "partitions"),
+        (pl.String, None),
+    ),
+    "reservation": (pl.String, None),
+    "memory_per": (pl.String, None),
+    "per_task": (pl.Int64, None),
+    "nice": (pl.Int64, 0),
+    "begin": (pl.String, None),
+    "held": (pl.Boolean, False),
+    "whole": (pl.Boolean, False),
+}
+
+
+def _of_lines(lines: pl.Series) -> list[pl.Series]:
+    """Returns columns ``of_line_...`` of what the commands of submission ask for."""
+    said = lines.str.contains(INTERESTING).fill_null(False)
+    known: dict[str, dict[str, Any]] = {}
+    columns: dict[str, list[Any]] = {name: [default] * len(lines) for name, (_, default) in _OF_LINES.items()}
+    places = said.arg_true().to_list()
+    for place, line in zip(places, lines.filter(said).to_list(), strict=True):
+        if line not in known:
+            known[line] = submit_options(line)
+        for name, value in known[line].items():
+            columns[name][place] = value
+    return [pl.Series(f"of_line_{name}", values, _OF_LINES[name][0], strict=False) for name, values in columns.items()]
+
+
+def _gres(jobs: pl.DataFrame) -> list[pl.Series]:
+    """Returns the number of GPUs of each job, and the generic resources of each of its nodes."""
+    asked = _each(jobs["req_tres"].str.extract_all(r"gres/[^,]+").list.join(","), _of_tres)
+    got = _each(jobs["alloc_tres"].str.extract_all(r"gres/[^,]+").list.join(","), _of_tres)
+    from_gres = _each(jobs["req_gres"], _of_gres)
+    got_gres = _each(jobs["alloc_gres"], _of_gres)
+    nodes = jobs["nodes"].fill_null(1).clip(1).to_list()
+    on = jobs["got_nodes"].to_list()
+    started = jobs["start"].is_not_null().to_list()
+    lines = jobs["of_line_gres"].to_list()
+    gpus, gres = [0] * jobs.height, [""] * jobs.height
+    for row, (wanted, had, old, old_got, line) in enumerate(zip(asked, got, from_gres, got_gres, lines, strict=True)):
+        if not (wanted or had or old or old_got or line):
+            continue
+        each = {name: math.ceil(number / nodes[row]) for name, number in wanted.items()} if wanted else dict(old)
+        if line and (said := _of_gres(line)):
+            each = said
+        gres[row] = ",".join(f"{name}:{number}" for name, number in sorted(each.items()))
+        if started[row] and had:
+            gpus[row] = _gpus(had)
+        elif started[row] and old_got:
+            gpus[row] = int(_gpus(old_got) * on[row])
+        elif wanted:
+            gpus[row] = _gpus(wanted)
+        else:
+            gpus[row] = int(_gpus(each) * nodes[row])
+    return [pl.Series("gpus", gpus, pl.Int64), pl.Series("gres", [text or None for text in gres], pl.String)]
+
+
+def _each(texts: pl.Series, read: Callable[[str], dict[str, int]]) -> Iterable[dict[str, int]]:
+    """Yields what each text has; a text is read once."""
+    known: dict[str | None, dict[str, int]] = {None: {}, "": {}}
+    for text in texts.to_list():
+        if text not in known:
+            known[text] = read(text)
+        yield known[text]
+
+
+def _of_tres(text: str) -> dict[str, int]:
+    """Numbers by kind of ``gres/gpu:a100=2,gres/gpu=2``: of a kind with types those of the types."""
+    found: dict[str, int] = {}
+    for name, number in re.findall(r"gres/([^=,]+)=(\d+)", text):
+        found[name] = int(number)
+    typed = {name.split(":")[0] for name in found if ":" in name}
+    return {name: number for name, number in found.items() if number and name not in typed}
+
+
+def _of_gres(text: str) -> dict[str, int]:
+    """Numbers by kind of ``gpu:a100:2,gpu:1`` or ``gres:gpu:2``; a malformed text has none."""
+    found: dict[str, int] = {}
+    for part in re.sub(r"\([^)]*\)", "", text).split(","):
+        words = part.strip().removeprefix("gres:").removeprefix("gres/").replace("=", ":").split(":")
+        number = int(words.pop()) if len(words) > 1 and re.fullmatch(r"\d{1,9}", words[-1]) else 1
+        name = ":".join(words)
+        if re.fullmatch(r"[\w.:-]+", name) and number and name not in _NOTHING:
+            found[name] = found.get(name, 0) + number
+    return found
+
+
+def _gpus(kinds: Mapping[str, int]) -> int:
+    return sum(number for name, number in kinds.items() if name.split(":")[0] == "gpu")
+
+
+def _licenses(jobs: pl.DataFrame) -> pl.Series:
+    """Returns the licences that each job asks for, such as ``matlab:2``."""
+    tres = jobs["req_tres"].str.extract_all(r"license/[^,]+").list.join(",")
+    of_tres = tres.str.replace_all("license/", "", literal=True).str.replace_all("=", ":", literal=True)
+    of_tres = of_tres.to_frame("text").select(pl.when(pl.col("text") != "").then("text")).to_series()
+    frame = jobs.select(of_tres.alias("tres"), "licenses", "of_line_licenses")
+    return frame.select(pl.coalesce("tres", "licenses", "of_line_licenses").alias("licenses")).to_series()
+
+
+def _counts(text: str) -> dict[str, int]:
+    try:
+        return parse_counts(text)
+    except ValueError:
+        return {text: 1}
+
+
+def _nodes(text: str) -> list[str]:
+    try:
+        return expand_nodes(text)
+    except ValueError:
+        return []

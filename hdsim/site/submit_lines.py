@@ -1,0 +1,111 @@
+"""Options of the commands by which jobs were submitted, as the column SubmitLine of sacct has them.
+
+Options inside of job scripts (``#SBATCH``) are in no such line. Source: the manual page sbatch(1) of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+#: Short options with a value, and the long ones that they stand for; empty for those that nothing reads.
+_SHORT = {
+    **dict.fromkeys("AaBDeFGiJlmMnNoqtS", ""),
+    "b": "begin",
+    "C": "constraint",
+    "c": "cpus-per-task",
+    "d": "dependency",
+    "L": "licenses",
+    "p": "partition",
+    "w": "nodelist",
+    "x": "exclude",
+    "P": "dependency",
+}
+#: Long options without a value, or with one that stands behind an equals sign.
+_ALONE = frozenset(
+    (
+        *("bell", "contiguous", "delay-boot", "disable-status", "exact", "exclusive", "get-user-env", "help"),
+        *("hold", "ignore-pbs", "immediate", "interactive", "kill-command", "label", "mincores", "multi-prog"),
+        *("nice", "no-bell", "no-kill", "no-requeue", "no-shell", "overcommit", "overlap", "oversubscribe"),
+        *("parsable", "preserve-env", "propagate", "pty", "quiet", "reboot", "requeue", "resv-ports", "share"),
+        *("spread-job", "test-only", "unbuffered", "usage", "use-min-nodes", "verbose", "version", "wait", "x11"),
+    )
+)
+#: Options that are read, with the columns that they give.
+_TEXTS = {
+    "constraint": "constraints",
+    "dependency": "dependency",
+    "exclude": "excluded_nodes",
+    "gres": "gres",
+    "licenses": "licenses",
+    "nodelist": "required_nodes",
+    "partition": "partitions",
+    "reservation": "reservation",
+}
+#: A line without any of these options says nothing.
+INTERESTING = (
+    r"(^|\s)-[bCcdLpwxPHs]|--(begin|constraint|cpus-per-task|dependency|exclude|exclusive|gres|hold|licenses"
+    r"|mem-per-cpu|mem|nice|nodelist|partition|reservation)\b"
+)
+
+
+def submit_options(line: str) -> dict[str, Any]:
+    """Returns what a command such as ``sbatch -c 4 --exclusive job.sh`` asks for; words that are no options end it.
+
+    The keys are those of `_TEXTS`, ``per_task``, ``whole``, ``nice``, ``begin``, ``held`` and ``memory_per`` (``"c"``
+    or ``"n"``). A malformed line or value is passed over.
+    """
+    found: dict[str, Any] = {}
+    for name, value in _options(_words(line)[1:]):
+        if name in _TEXTS and value:
+            found[_TEXTS[name]] = value
+        elif name == "cpus-per-task" and value.isdecimal() and int(value) > 0:
+            found["per_task"] = int(value)
+        elif name == "exclusive":
+            # --exclusive=user and =mcs leave the nodes to jobs of the same user or label.
+            found["whole"] = not value
+        elif name == "nice":
+            found["nice"] = int(value) if re.fullmatch(r"-?\d{1,10}", value) else 100
+        elif name == "hold":
+            found["held"] = True
+        elif name == "begin":
+            found["begin"] = value
+        elif name in ("mem", "mem-per-cpu"):
+            found["memory_per"] = "n" if name == "mem" else "c"
+    return found
+
+
+def _words(line: str) -> list[str]:
+    if not re.search(r"[\\'\"]", line):
+        return line.split()
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields long name and value of each option until the first word that is none."""
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        following = words[position] if position < len(words) else ""
+        if word.startswith("--") and word != "--":
+            name, equals, value = word[2:].partition("=")
+            if not equals and name not in _ALONE:
+                value, position = following, position + 1
+            yield name, value
+        elif word.startswith("-") and len(word) > 1 and word != "--":
+            for place, letter in enumerate(word[1:], 2):
+                if letter in _SHORT:
+                    value = word[place:]
+                    if not value:
+                        value, position = following, position + 1
+                    yield _SHORT[letter], value
+                    break
+                yield {"H": "hold", "s": "oversubscribe"}.get(letter, ""), ""
+        else:
+            return
