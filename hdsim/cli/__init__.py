@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import keyword
 import os
 import sys
 import traceback
@@ -35,6 +36,7 @@ SUBCOMMANDS = {
     "workload": "Show, validate, convert or generate a workload.",
     "batsim-serve": "Simulate in Batsim's place for an unmodified Batsim scheduler.",
     "bsp": "Plan the CPU shares of a BSP gang, and run it.",
+    "site": "Import what a Slurm site has: nodes, rules and jobs.",
     "kwok": "Run a Kubernetes cluster of fake nodes, load it, watch it and record its scheduler.",
     "completion": "Print the script that completes hdsim's commands, keys and names in a shell.",
 }
@@ -47,7 +49,8 @@ class LazyGroup(click.Group):
     """A group that imports the module of a subcommand when that subcommand is called.
 
     Args:
-        package: Package of the modules: a command a-b is a_b in its module a_b.
+        package: Package of the modules: a command a-b is a_b in its module a_b, and one named as a keyword of Python
+            has a _ behind it.
         subcommands: Description of each subcommand by name, in the order of the help.
         modules: Module of each subcommand that is in another one.
         settings: Arguments of :class:`click.Group`.
@@ -67,7 +70,7 @@ class LazyGroup(click.Group):
         """Imports a subcommand."""
         if cmd_name not in self._subcommands:
             return None
-        name = cmd_name.replace("-", "_")
+        name = cmd_name.replace("-", "_") + "_" * keyword.iskeyword(cmd_name)
         module = self._modules.get(cmd_name, name)
         command = getattr(importlib.import_module(f"{self._package}.{module}"), name)
         assert isinstance(command, click.Command)

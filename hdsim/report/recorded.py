@@ -151,7 +151,7 @@ def _of_trace(path: str, digest: str, use: str) -> Mapping[str, float]:
 def _with_waits(read: tuple[RawJobs, str]) -> tuple[RawJobs, str]:
     """Adds the column ``recorded_wait`` to jobs of a file that have a column ``recorded_start`` of numbers."""
     raw, digest = read
-    start = raw.columns.get("recorded_start")
+    start = raw.further.get("recorded_start")
     if start is None or start.dtype == object:
         return read
     return replace(raw, columns=raw.columns | {"recorded_wait": start - raw.columns["submission_time"]}), digest

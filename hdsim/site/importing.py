@@ -2,31 +2,142 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError
 from hdsim.site.accounting import read_associations, read_dump, read_qos
+from hdsim.site.anonymous import Anonymizer
 from hdsim.site.formats import time_zone
 from hdsim.site.model import Site, site_of
 from hdsim.site.notes import Notes
-from hdsim.site.platform import platform_document
+from hdsim.site.platform import nodes_of, platform_document
+from hdsim.site.sacct import COMMAND, read_sacct
+from hdsim.site.sacct_jobs import jobs_of
 from hdsim.site.slurm_conf import read_slurm_conf, read_topology
 from hdsim.site.state import read_reservations, read_sinfo
+from hdsim.workload.parquet import write_table
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: Files of a site, with the command or the folder that they come from.
 FILES = {
     "slurm.conf": "/etc/slurm/slurm.conf",
     "topology.conf": "/etc/slurm/topology.conf",
-    "sacct.txt": "sacct -a -D --parsable2",
+    "sacct.txt": COMMAND,
     "assoc.txt": "sacctmgr -P show assoc tree",
     "cluster.cfg": "sacctmgr dump CLUSTER",
     "qos.txt": "sacctmgr -P show qos",
     "reservations.txt": "scontrol -o show reservation",
     "sinfo.txt": "sinfo",
 }
+#: What an import writes.
+WRITTEN = ("platform.json", "site.yaml", "jobs.parquet", "import.json")
+#: Names of files with jobs, of which there may be several.
+_SACCT = re.compile(r"sacct.*\.txt(\.gz)?", re.IGNORECASE)
+#: Beginnings of files by what they are, for files of other names.
+_CONTENTS = {
+    "sacct.txt": r"(.*\|)?JobID(Raw)?\|",
+    "reservations.txt": r"(ReservationName=|No reservations)",
+    "topology.conf": r"SwitchName=",
+    "cluster.cfg": r"(# To edit this file|Cluster - )",
+    "assoc.txt": r"(.*\|)?(Account|User)\|",
+    "qos.txt": r"Name\|",
+    "sinfo.txt": r"(.*\s|.*\|)?(PARTITION|NODELIST|STATE)\b",
+    "slurm.conf": r"\w+\s*=",
+}
+
+
+def site_files(sources: Sequence[Path], notes: Notes) -> dict[str, list[Path]]:
+    """Returns the files of a site by their names in `FILES`, from folders and from files of any name.
+
+    In a folder names decide, ``sacct*.txt`` and ``sacct*.txt.gz`` for jobs; other files are noted.
+
+    Raises:
+        ConfigError: A source is missing, a file is none of a site, or two files are of the same kind.
+    """
+    found: dict[str, list[Path]] = {}
+    for source in sources:
+        if source.is_dir():
+            for path in sorted(source.iterdir()):
+                kind = _kind(path.name)
+                if kind and path.is_file():
+                    found.setdefault(kind, []).append(path)
+                elif path.name not in WRITTEN:
+                    notes.leave_out(path.name, "not one of the files of a site")
+        elif source.exists():
+            found.setdefault(_kind(source.name) or _kind_of_content(source), []).append(source)
+        else:
+            raise ConfigError(f"expected a folder with {', '.join(FILES)}, or such files", where=str(source))
+    for kind, paths in found.items():
+        if len(paths) > 1 and kind != "sacct.txt":
+            raise ConfigError(f"expected one file as {kind}, got {', '.join(map(str, paths))}", where=str(paths[1]))
+    return found
+
+
+def _kind(name: str) -> str | None:
+    """What a file of a name is, None if the name does not tell."""
+    if _SACCT.fullmatch(name):
+        return "sacct.txt"
+    return name if name in FILES else None
+
+
+def _kind_of_content(path: Path) -> str:
+    """What a file is by its first lines.
+
+    Raises:
+        ConfigError: It is none of a site, or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(1 << 16)
+        if start.startswith(b"\x1f\x8b"):
+            with gzip.open(path) as file:
+                start = file.read(1 << 16)
+    except (OSError, EOFError) as error:
+        raise ConfigError(f"expected a file that can be read: {error}", where=str(path)) from None
+    text = start.decode("utf-8-sig", "replace")
+    lines = [line for line in text.splitlines() if line.strip() and not re.match(r"#(?! To edit)", line)]
+    for kind, pattern in _CONTENTS.items():
+        if lines and re.match(pattern, lines[0]):
+            return kind
+    raise ConfigError(f"expected one of {', '.join(FILES)}, or a file with such content", where=str(path))
+
+
+def import_site(sources: Sequence[Path], zone: str, notes: Notes, *, anonymize: bool = False) -> tuple[Site, Any]:
+    """Reads a site and its jobs, None without a dump of sacct; see :func:`write_site`.
+
+    Args:
+        sources: A folder, or files; see :func:`site_files`.
+        zone: Time zone of the times in the files.
+        notes: Takes what is read, changed and left out.
+        anonymize: Whether users, accounts, groups, jobs and reservations get new names.
+
+    Raises:
+        ConfigError: See :func:`read_site`, :func:`hdsim.site.sacct.read_sacct` and
+            :func:`hdsim.site.sacct_jobs.jobs_of`.
+    """
+    files = site_files(sources, notes)
+    site, jobs = _read(files, zone, notes, str(sources[0])), None
+    dumps = files.get("sacct.txt", [])
+    if dumps:
+        jobs = jobs_of(read_sacct(dumps, notes), dumps, site, notes)
+        missing = sorted(set(jobs["queue"].drop_nulls().unique()) - set(site.qos))
+        if missing:
+            notes.change(dumps[0].name, f"QOS that no file defines, taken as without limits: {', '.join(missing)}")
+        document = site.model_dump() | {"begin": float(jobs["submission_time"][0])}
+        document["qos"] |= {name: {} for name in missing}
+        site = site_of(document, site.name)
+    if anonymize:
+        names = Anonymizer()
+        jobs = None if jobs is None else names.jobs(jobs)
+        site = names.site(site)
+    return site, jobs
 
 
 def read_site(folder: Path, zone: str, notes: Notes) -> Site:
@@ -35,12 +146,14 @@ def read_site(folder: Path, zone: str, notes: Notes) -> Site:
     Raises:
         ConfigError: The folder or ``slurm.conf`` is missing, a file is malformed, or the time zone is unknown.
     """
+    return _read(site_files([folder], notes), zone, notes, str(folder))
+
+
+def _read(files: Mapping[str, Sequence[Path]], zone: str, notes: Notes, where: str) -> Site:
     time_zone(zone)
-    if not folder.is_dir():
-        raise ConfigError(f"expected a folder with {', '.join(FILES)}", where=str(folder))
-    if not (folder / "slurm.conf").is_file():
-        raise ConfigError("expected slurm.conf, which has the nodes and the partitions", where=str(folder))
-    document = read_slurm_conf(folder / "slurm.conf", notes)
+    if "slurm.conf" not in files:
+        raise ConfigError("expected slurm.conf, which has the nodes and the partitions", where=where)
+    document = read_slurm_conf(files["slurm.conf"][0], notes)
     document["time_zone"] = zone
     name = document.get("name", "")
     readers: dict[str, tuple[str, Callable[[Path], Any]]] = {
@@ -52,16 +165,13 @@ def read_site(folder: Path, zone: str, notes: Notes) -> Site:
         "sinfo.txt": ("down", lambda path: read_sinfo(path, notes)),
     }
     for file, (key, read) in readers.items():
-        if not (folder / file).is_file():
+        if file not in files:
             continue
         if key in document:
             notes.leave_out(file, f"{key}: read from another file")
         else:
-            document[key] = read(folder / file)
-    for path in sorted(folder.iterdir()):
-        if path.name not in FILES and path.name.removesuffix(".gz") not in FILES:
-            notes.leave_out(path.name, "not one of the files of a site")
-    return _completed(site_of(document, str(folder)), notes)
+            document[key] = read(files[file][0])
+    return _completed(site_of(document, where), notes)
 
 
 def _completed(site: Site, notes: Notes) -> Site:
@@ -76,17 +186,31 @@ def _completed(site: Site, notes: Notes) -> Site:
     return site_of(document, site.name)
 
 
-def write_site(site: Site, notes: Notes, output: Path) -> None:
-    """Writes ``platform.json``, ``site.yaml`` and ``import.json`` to a folder, which is created.
+def write_site(site: Site, notes: Notes, output: Path, jobs: pl.DataFrame | None = None) -> None:
+    """Writes ``platform.json``, ``site.yaml``, ``import.json`` and, of jobs, ``jobs.parquet`` to a folder.
+
+    The folder is created; jobs of an earlier import are removed.
 
     Raises:
         ConfigError: The folder cannot be written.
+        WorkloadError: The jobs cannot be written.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
+        (output / "jobs.parquet").unlink(missing_ok=True)
         text = json.dumps(platform_document(site), indent=2)
         (output / "platform.json").write_text(f"{text}\n", encoding="utf-8")
         (output / "site.yaml").write_text(site.to_yaml(), encoding="utf-8")
         (output / "import.json").write_text(f"{json.dumps(notes.document(), indent=2)}\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", where=str(output)) from None
+    if jobs is not None:
+        nodes = nodes_of(site)
+        header = {
+            "Computer": site.name,
+            "MaxNodes": str(len(nodes)),
+            "MaxProcs": str(sum(kind.cpus for _, kind in nodes)),
+            "TimeZoneString": site.time_zone,
+            "UnixStartTime": f"{site.begin:.0f}",
+        }
+        write_table(jobs, output / "jobs.parquet", header)

@@ -20,7 +20,7 @@ from hdsim.util.text import number_in
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
 from hdsim.workload.generators.base import generated, is_generator
-from hdsim.workload.model import COLUMNS, Workload
+from hdsim.workload.model import Workload
 from hdsim.workload.parquet import is_parquet, read_parquet
 from hdsim.workload.pods import as_pods
 from hdsim.workload.raw import LIMITS, RawJobs, raise_faults
@@ -128,13 +128,13 @@ def load_workload(
     faults = infeasible_rows(raw, platform)
     if faults and strict:
         raise_faults(tuple(error for errors in faults.values() for error in errors), path)
-    columns = _without(raw, faults, path)
+    raw = _without(raw, faults, path)
+    columns = raw.columns
     if (np.diff(columns["submission_time"]) < 0).any():
         _log.warning("%s: submission times out of order; the jobs are sorted", path)
-    further = {name: column for name, column in columns.items() if name not in COLUMNS}
     workload = Workload.from_columns(
-        **{name: column for name, column in columns.items() if name in COLUMNS},
-        further=further,
+        **columns,
+        further=raw.further,
         profiles=raw.profiles,
         names=raw.names,
         name=name,
@@ -209,11 +209,11 @@ def _read(path: str | Path, reference_gflops: float | None, status: str = "recor
     return replace(raw, errors=(*raw.errors, *too_large)), digest
 
 
-def _without(raw: RawJobs, faults: dict[int, list[WorkloadError]], path: str | Path) -> dict[str, np.ndarray]:
-    """Returns the columns without infeasible jobs, which one warning counts."""
+def _without(raw: RawJobs, faults: dict[int, list[WorkloadError]], path: str | Path) -> RawJobs:
+    """Returns the jobs without infeasible jobs, which one warning counts."""
     jobs = len(raw.columns["runtime"])
     if not faults:
-        return raw.columns
+        return raw
     reasons = Counter(errors[0].where.rpartition(": ")[2] for errors in faults.values() if errors[0].where)
     first = next(iter(faults.values()))[0]
     if len(faults) == jobs:
@@ -222,7 +222,7 @@ def _without(raw: RawJobs, faults: dict[int, list[WorkloadError]], path: str | P
     _log.warning("%s: dropped %d of %d jobs (%s); the first: %s", path, len(faults), jobs, counted, first)
     keep = np.ones(jobs, bool)
     keep[list(faults)] = False
-    return {key: column[keep] for key, column in raw.columns.items()}
+    return raw.at(np.flatnonzero(keep))
 
 
 def _synthesised(

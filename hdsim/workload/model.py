@@ -47,7 +47,9 @@ INTS: dict[str, int | None] = {
     "priority": 0,
 }
 _OBJECTS = {"profile": "", "extra": None, "program": None, "gang": None, "constraints": None}
-COLUMNS = ("job_id", *FLOATS, *INTS, "fixed_duration", *_OBJECTS)
+#: Columns of numbers and ids, which files have; names of other columns may also be those of columns of one's own.
+PLACED = ("job_id", *FLOATS, *INTS, "fixed_duration")
+COLUMNS = (*PLACED, *_OBJECTS)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -406,7 +408,7 @@ def _further(columns: Mapping[str, ArrayLike], jobs: int, source: str) -> dict[s
     """Returns copies of columns of one's own; texts are objects."""
     made = {}
     for name, values in columns.items():
-        if name in COLUMNS:
+        if name in PLACED:
             raise WorkloadError(
                 f"expected another name than that of a column, got '{name}'", where=f"{source}: further"
             )

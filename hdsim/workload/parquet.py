@@ -19,7 +19,7 @@ from hdsim.errors import WorkloadError
 from hdsim.util.files import write_bytes
 from hdsim.util.inputs import STANDARD_INPUT, read_bytes
 from hdsim.util.plugins import optional
-from hdsim.workload.model import COLUMNS, FLOATS, INTS, Workload
+from hdsim.workload.model import COLUMNS, FLOATS, INTS, PLACED, Workload
 from hdsim.workload.raw import RawJobs
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _REQUIRED = ("submission_time", "runtime", "requested_cores")
 #: Columns whose texts are names.
 _NAMED = ("user", "group", "queue", "partition", "executable")
-#: Columns that no file has: their values are objects of Python.
-_WITHOUT_PLACE = ("profile", "extra", "program", "gang", "constraints")
 #: Key of the file's metadata that has the header as JSON.
 _HEADER = "hdsim.header"
 _MAGIC = b"PAR1"
@@ -49,7 +47,7 @@ def is_parquet(path: str | Path) -> bool:
 def read_parquet(path: str | Path) -> tuple[RawJobs, str]:
     """Reads a workload: the jobs in file order with malformed rows as errors, and the sha256 of the file.
 
-    Columns of one's own are beside the others in `RawJobs.columns`: numbers and truth values keep their types where no
+    Of columns of one's own, `RawJobs.further`, numbers and truth values keep their types where no
     job lacks one, numbers are float64 with NaN otherwise, everything else is objects with None. Dates become seconds
     since 1970 and durations seconds.
 
@@ -72,12 +70,8 @@ def read_parquet(path: str | Path) -> tuple[RawJobs, str]:
         raise WorkloadError(f"expected the columns {', '.join(missing)} too, got {got}", where=str(path))
     if not frame.height:
         raise WorkloadError("expected at least one job, got an empty table", where=str(path))
-    for name in _WITHOUT_PLACE:
-        if name in frame.columns:
-            raise WorkloadError(
-                "expected another name than that of a column without place in Parquet", where=f"{path}: {name}"
-            )
     columns: dict[str, np.ndarray] = {"job_id": np.arange(frame.height), "status": np.full(frame.height, -1)}
+    further: dict[str, np.ndarray] = {}
     names: dict[str, dict[int, str]] = {}
     for name in frame.columns:
         series = _in_seconds(frame[name], pl)
@@ -85,10 +79,10 @@ def read_parquet(path: str | Path) -> tuple[RawJobs, str]:
             columns[name], names[name] = _numbered(series.cast(pl.String))
         elif name == "job_id":
             columns[name] = _ids(series, path)
-        elif name in COLUMNS:
+        elif name in PLACED:
             columns[name] = _known(series, frame, path)
         else:
-            columns[name] = _own(series, pl)
+            further[name] = _own(series, pl)
     columns.setdefault("memory", np.zeros(frame.height))
     columns.setdefault("requested_time", columns["runtime"])
     bad = np.zeros(frame.height, np.bool_)
@@ -110,7 +104,8 @@ def read_parquet(path: str | Path) -> tuple[RawJobs, str]:
     def where(row: int, column: str) -> str:
         return f"{path}: row {rows[row] + 1}: {column}"
 
-    return RawJobs(made, where, header=header, errors=tuple(errors), names=names), digest
+    further = {name: column[rows] for name, column in further.items()}
+    return RawJobs(made, where, header=header, errors=tuple(errors), names=names, further=further), digest
 
 
 def _line(error: Exception) -> str:

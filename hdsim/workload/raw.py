@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hdsim.errors import WorkloadError
+from hdsim.util.arrays import Ints
 from hdsim.util.units import LONGEST_TIME
 
 #: Largest values of columns, with their units; kill limits may be longer.
@@ -30,13 +31,22 @@ class RawJobs:
     """Jobs as in a file, in file order, with infeasible jobs."""
 
     #: (J,) arrays by column name of :class:`hdsim.workload.model.Workload`, without columns that the format does
-    #: not have, and those of `Workload.further`.
+    #: not have.
     columns: dict[str, np.ndarray]
     where: Callable[[int, str], str]  # returns the place of a value in the file from its row and column name
     header: dict[str, Any] = field(default_factory=dict)  # header fields of the file
     profiles: dict[str, dict[str, Any]] = field(default_factory=dict)  # Batsim profiles by name, verbatim
     errors: tuple[WorkloadError, ...] = ()  # faults of malformed jobs, which have no rows
+    further: dict[str, np.ndarray] = field(default_factory=dict)  # columns of one's own, (J,) each
     names: dict[str, dict[int, str]] = field(default_factory=dict)  # see :class:`hdsim.workload.model.Workload`
+
+    def at(self, rows: Ints) -> RawJobs:
+        """Returns some of the jobs."""
+        columns, further = (
+            {name: column[rows] for name, column in each.items()} for each in (self.columns, self.further)
+        )
+        where = self.where
+        return replace(self, columns=columns, further=further, where=lambda row, column: where(int(rows[row]), column))
 
 
 def raise_faults(errors: tuple[WorkloadError, ...], path: str | Path, shown: int = 10) -> None:

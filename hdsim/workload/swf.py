@@ -307,7 +307,7 @@ def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJ
         what = "workload.status=ignore keeps all lines"
         if path is not None:
             _log.warning("%s: left out %d of %d lines: %s; %s", path, (~keep).sum(), len(keep), ", ".join(told), what)
-        raw = _rows(raw, np.flatnonzero(keep))
+        raw = raw.at(np.flatnonzero(keep))
     status, runtime = raw.columns["status"], raw.columns["runtime"]
     failed = (status == FAILED) | ((status == CANCELLED) & (runtime > 0))
     if failed.any():
@@ -336,9 +336,3 @@ def distinct_ids(raw: RawJobs, path: str | Path | None = None) -> RawJobs:
         count, example = len(ids) - len(seen), next(name for name in names if "." in name)
         _log.warning("%s: %d jobs have the number of an earlier one and are named such as %s", path, count, example)
     return replace(raw, columns=raw.columns | {"job_id": np.array(names, object)})
-
-
-def _rows(raw: RawJobs, rows: NDArray[np.int64]) -> RawJobs:
-    """Returns some of the jobs."""
-    columns = {name: column[rows] for name, column in raw.columns.items()}
-    return replace(raw, columns=columns, where=lambda row, column: raw.where(int(rows[row]), column))

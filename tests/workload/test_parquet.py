@@ -94,6 +94,7 @@ def test_further_columns_stay_beside_their_jobs(tmp_path: Path) -> None:
         whole=[True, False, True],
         held=[None, True, False],
         parts=[["a"], ["b", "c"], None],
+        constraints=["gpu", None, "big"],
     )
     jobs = load_workload(path)
     assert jobs.own_column("state").tolist() == [None, "ok", "FAILED"]
@@ -101,6 +102,7 @@ def test_further_columns_stay_beside_their_jobs(tmp_path: Path) -> None:
     assert np.array_equal(jobs.own_column("nodes"), [np.nan, 3, 1], equal_nan=True)
     assert jobs.own_column("whole").dtype == np.bool_ and jobs.own_column("held").tolist() == [True, False, None]
     assert jobs.own_column("parts").tolist() == [["b", "c"], None, ["a"]]
+    assert jobs.own_column("constraints").tolist() == [None, "big", "gpu"] and not jobs.has_constraints
     assert jobs.select([1, 2]).own_column("nice").tolist() == [3, 1]
     assert jobs.rows(2).own_column("state").tolist() == ["FAILED"]
     assert jobs.replaced(runtime=1).further is jobs.further
@@ -213,7 +215,6 @@ def test_cancelled_jobs_and_repeated_ids_as_in_swf(tmp_path: Path, caplog: pytes
         ({"submission_time": [[1], [2], [3]]}, "w.parquet: submission_time: expected numbers, got List"),
         ({"priority": ["high", "low", None]}, "w.parquet: priority: expected numbers, got String"),
         ({"job_id": [1, None, 3]}, "row 2: job_id: expected an id, got none"),
-        ({"profile": ["a", "b", "c"]}, "w.parquet: profile: expected another name"),
         ({"runtime": [1e13, 1.0, 1.0], "requested_time": 1}, "row 1: runtime: expected at most 1e+12 s, got 1e+13"),
     ],
 )
