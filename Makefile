@@ -46,6 +46,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/replay.py $(if $(DATA),--data $(DATA)) $(BENCH)
 	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/bsp.py
+	$(BIN)/python benchmarks/sites.py
 
 fuzz: $(VENV)/.dev
 	PYTHONPATH=.:tests $(BIN)/python -m fuzz --seed $(SEED) --cases $(CASES)

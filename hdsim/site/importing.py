@@ -36,7 +36,7 @@ FILES = {
     "reservations.txt": "scontrol -o show reservation",
     "sinfo.txt": "sinfo",
 }
-#: What an import writes.
+#: Files that an import writes.
 WRITTEN = ("platform.json", "site.yaml", "jobs.parquet", "import.json")
 #: Names of files with jobs, of which there may be several.
 _SACCT = re.compile(r"sacct.*\.txt(\.gz)?", re.IGNORECASE)

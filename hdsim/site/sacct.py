@@ -23,7 +23,7 @@ COLUMNS = (
     *("jobid", "jobidraw", "jobname", "user", "uid", "account", "group", "partition", "qos", "submit", "eligible"),
     *("start", "end", "elapsedraw", "elapsed", "timelimitraw", "timelimit", "suspended", "state", "nnodes", "ncpus"),
     *("allocnodes", "alloccpus", "reqcpus", "reqnodes", "reqmem", "reqtres", "alloctres", "reqgres", "allocgres"),
-    *("nodelist", "priority", "reason", "reservation", "constraints", "licenses", "submitline", "restarts"),
+    *("nodelist", "priority", "reason", "reservation", "constraints", "licenses", "submitline", "restarts", "cluster"),
 )
 #: The command that gives all that an import can use.
 _FORMAT = (
@@ -44,7 +44,7 @@ STATES = (
 _FREE = ("jobname", "comment", "admincomment", "systemcomment", "extra", "submitline", "workdir", "failednode")
 _JOB_ID = r"\d+(_(\d+|\[[^\]]*\]?))?(\+\d+)?"
 _TIME = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([+-]\d\d:?\d\d|Z)?|\d{1,12}|Unknown|None|N/A|INVALID|NONE)?"
-#: What the cells of some columns look like.
+#: Forms of the cells of some columns.
 _PATTERNS = {
     "jobid": re.compile(rf"{_JOB_ID}(\..*)?"),
     "jobidraw": re.compile(r"\d+(\..*)?"),
@@ -118,7 +118,7 @@ def _read(path: Path, number: int, notes: Notes) -> pl.DataFrame:
     kept: dict[str, list[str]] = {name: [] for name in known}
     places: list[int] = []
     for line, cells, _ in mended:
-        if "." in cells[_id_place(header)]:
+        if re.match(r"\d[^.\[]*\.", cells[_id_place(header)]):
             steps += 1
             continue
         places.append(line)
@@ -220,7 +220,7 @@ def _sorted_out(lines: pl.DataFrame, header: Sequence[str]) -> tuple[tuple[pl.Da
     )
     is_header = pl.col("id").str.to_lowercase().is_in(["jobid", "jobidraw"]).fill_null(False)
     again = lines.filter(is_header)["text"].to_list()
-    step = pl.col("id").str.contains(r"^\d[^.]*\.").fill_null(False)
+    step = pl.col("id").str.contains(r"^\d[^.\[]*\.").fill_null(False)
     whole = (pl.col("found") == separators) & (step | pl.col("id").str.contains(rf"^({_JOB_ID})$").fill_null(False))
     if "state" in header:
         at = header.index("state")

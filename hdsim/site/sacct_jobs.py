@@ -60,6 +60,7 @@ class _Jobs:
 
     def __init__(self, files: Sequence[Path], site: Site, notes: Notes) -> None:
         self.files, self.site, self.notes = files, site, notes
+        self.have: set[str] = set()  # columns of the dump
 
     def note(self, add: Callable[..., None], rows: pl.DataFrame, reason: str) -> None:
         """Notes some rows with their places."""
@@ -84,6 +85,8 @@ class _Jobs:
 
     def made(self, rows: pl.DataFrame) -> pl.DataFrame:
         rows = self.named(rows)
+        if (rows["cluster"] == self.site.name).any():
+            rows = self.leave_out(rows, rows["cluster"] != self.site.name, "jobs of other clusters")
         rows = self.leave_out(rows, rows["state"] == "REVOKED", "jobs that another cluster of a federation has run")
         rows = self.timed(self.expanded(rows))
         rows = self.leave_out(rows, rows["submit"].is_null(), "damaged lines: no time of submission")
@@ -99,7 +102,7 @@ class _Jobs:
 
     def named(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Adds the columns that are missing, and the numbers of jobs and tasks."""
-        have = set(rows.columns)
+        have = self.have = set(rows.columns)
 
         def text(*names: str) -> pl.Expr:
             given = [_something(name) for name in names if name in have]
@@ -139,6 +142,7 @@ class _Jobs:
             constraints=text("constraints"),
             submit_line=text("submitline"),
             known_restarts=_number(text("restarts")),
+            cluster=text("cluster"),
         )
         if "qos" not in have or "user" not in have:
             for name in {"user", "qos", "account"} - have:
@@ -198,12 +202,15 @@ class _Jobs:
         self.change(rows, guessed, "times in the hour that occurs twice: nothing decides, taken as the first")
         columns = {name: pl.Series(column, nan_to_null=True) for name, column in made.items()}
         rows = rows.with_columns(**columns).drop(f"{name}_text" for name in names)
-        unassigned = pl.col("nodelist").is_null() & (pl.col("elapsed").fill_null(0) == 0)
+        # Without columns of nodes only the state tells that a job of no time never started.
+        unassigned = pl.col("elapsed").fill_null(0) == 0
+        if {"nodelist", "alloctres"} & self.have:
+            unassigned &= pl.col("nodelist").is_null() & pl.col("alloc_tres").is_null()
+        else:
+            unassigned &= pl.col("state").is_in(["CANCELLED", "DEADLINE"])
         waiting = pl.col("state").is_in([*_WAITING, "REVOKED"])
-        ended_waiting = pl.col("state").is_in(["CANCELLED", "DEADLINE"]) & unassigned
-        rows = rows.with_columns(
-            start=pl.when(~(waiting | (ended_waiting & (pl.col("start") == pl.col("end"))))).then("start"),
-        )
+        never = waiting | (unassigned & (pl.col("start") == pl.col("end")) & (pl.col("state") != "COMPLETED"))
+        rows = rows.with_columns(start=pl.when(~never.fill_null(False)).then("start"))
         return self.lasting(rows)
 
     def lasting(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -527,7 +534,7 @@ def _seconds(text: pl.Expr) -> pl.Expr:
     clock = pl.when(text.str.contains(":", literal=True)).then(
         sign * (days * 86_400 + hours * 3600 + minutes * 60 + seconds)
     )
-    return pl.coalesce(text.str.extract(r"^(-?\d+)$", 1).cast(pl.Float64, strict=False), clock)
+    return pl.coalesce(text.str.extract(r"^(-?\d+(?:\.\d+)?)$", 1).cast(pl.Float64, strict=False), clock)
 
 
 def _limit(minutes: pl.Expr, text: pl.Expr) -> pl.Expr:
@@ -598,7 +605,9 @@ def _gres(jobs: pl.DataFrame) -> list[pl.Series]:
     for row, (wanted, had, old, old_got, line) in enumerate(zip(asked, got, from_gres, got_gres, lines, strict=True)):
         if not (wanted or had or old or old_got or line):
             continue
-        each = {name: math.ceil(number / nodes[row]) for name, number in wanted.items()} if wanted else dict(old)
+        # A number for all of the job is spread over its nodes; one for each node grows with them.
+        spread = on[row] if had and _gpus(had) == _gpus(wanted) else nodes[row]
+        each = {name: math.ceil(number / spread) for name, number in wanted.items()} if wanted else dict(old)
         if line and (said := _of_gres(line)):
             each = said
         gres[row] = ",".join(f"{name}:{number}" for name, number in sorted(each.items()))

@@ -29,6 +29,7 @@ IN_CI = (
     "install.md",
     "plugins.md",
     "policies.md",
+    "slurm.md",
     "batsim.md",
     "kwok.md",
     "kubernetes.md",
