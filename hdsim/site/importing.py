@@ -81,14 +81,14 @@ def site_files(sources: Sequence[Path], notes: Notes) -> dict[str, list[Path]]:
 
 
 def _kind(name: str) -> str | None:
-    """What a file of a name is, None if the name does not tell."""
+    """Returns the kind of a file by its name, None if the name does not tell."""
     if _SACCT.fullmatch(name):
         return "sacct.txt"
     return name if name in FILES else None
 
 
 def _kind_of_content(path: Path) -> str:
-    """What a file is by its first lines.
+    """Returns the kind of a file by its first lines.
 
     Raises:
         ConfigError: It is none of a site, or cannot be read.

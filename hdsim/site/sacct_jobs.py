@@ -288,7 +288,7 @@ class _Jobs:
         return jobs
 
     def demands(self, jobs: pl.DataFrame) -> pl.DataFrame:
-        """Adds what the jobs ask for, and what they got."""
+        """Adds the resources that the jobs ask for and got."""
         jobs = jobs.with_columns(_of_lines(jobs["submit_line"]))
         started = pl.col("start").is_not_null()
         got = {name: pl.when(started).then(_amount(pl.col("alloc_tres"), name)) for name in ("cpu", "node", "mem")}
@@ -349,7 +349,7 @@ class _Jobs:
             .otherwise(pl.when(pl.col("memory_per") == "c").then(per_cpu).otherwise(per_node))
         )
         if not consumable:
-            # Where memory is not counted, sacct has that of a node for jobs that ask for none.
+            # sacct has the memory of a node for jobs that ask for none if memory is not counted.
             of_nodes = [one.memory for one in self.site.nodes.values()]
             jobs = jobs.with_columns(
                 memory_mib=pl.when(

@@ -66,7 +66,7 @@ def _groups(output: Path) -> list[Any]:
 
 
 def _jobs(jobs: Any, zone: str) -> str:
-    """What was read of the jobs, in words."""
+    """The number of jobs and their period, in words."""
     if jobs is None:
         return "no jobs"
     days = float(jobs["submission_time"][-1] - jobs["submission_time"][0]) / 86_400
