@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
+from hdsim.errors import ConfigError
 from hdsim.util.arrays import Flags, Floats, Ints
 
 #: Seconds that End - Start and Elapsed may differ and still agree.
@@ -34,29 +36,39 @@ class LocalTimes:
 
 
 def read_times(texts: pl.Series, zone: str) -> LocalTimes:
-    """Reads times such as ``2026-03-02T00:24:35``, also with an offset such as ``+0100``, or seconds since 1970."""
-    frame = texts.cast(pl.String).str.strip_chars().str.replace(" ", "T", literal=True).to_frame("text")
-    text = pl.col("text")
-    given = text.is_not_null() & ~text.is_in(NO_TIME)
-    local = text.str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False, time_unit="us")
-    plain = text.str.to_datetime("%Y-%m-%dT%H:%M:%S%z", strict=False, time_unit="us").dt.epoch("s")
-    number = pl.when(text.str.contains(r"^\d{1,12}$")).then(text).cast(pl.Float64, strict=False)
-    other = pl.coalesce(number, plain.cast(pl.Float64))
+    """Reads times such as ``2026-03-02T00:24:35``, also with an offset such as ``+0100``, or seconds since 1970.
 
-    def instant(when: pl.Expr, which: str) -> pl.Expr:
-        zoned = when.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
-        return zoned.dt.epoch("s").cast(pl.Float64)
+    Raises:
+        ConfigError: There is no such time zone.
+    """
+    clean = texts.cast(pl.String).str.strip_chars().str.replace(" ", "T", literal=True)
+    given = (clean.is_not_null() & ~clean.is_in(NO_TIME)).fill_null(False)
+    local = clean.str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False, time_unit="us")
+    try:
+        first, second = (_instants(local, zone, which) for which in ("earliest", "latest"))
+    except pl.exceptions.ComputeError:
+        expected = "expected a time zone of the database of IANA such as Europe/Berlin or UTC"
+        raise ConfigError(f"{expected}, got '{zone}'", where="timezone") from None
+    missing = local.is_not_null() & first.is_null()
+    if missing.any():
+        later = _instants(local.dt.offset_by("1h"), zone, "earliest")
+        first, second = first.fill_null(later), second.fill_null(later)
+    if (given & first.is_null()).any():
+        frame = clean.to_frame("text")
+        number = pl.when(pl.col("text").str.contains(r"^\d{1,12}$")).then("text").cast(pl.Float64, strict=False)
+        offset = pl.col("text").str.to_datetime("%Y-%m-%dT%H:%M:%S%z", strict=False, time_unit="us").dt.epoch("s")
+        other = frame.select(pl.coalesce(number, offset.cast(pl.Float64))).to_series()
+        first, second = first.fill_null(other), second.fill_null(other)
+    unreadable = given & first.is_null()
+    earliest, latest = (one.fill_null(np.nan).to_numpy().copy() for one in (first, second))
+    earliest[earliest < _NEVER] = latest[latest < _NEVER] = np.nan
+    return LocalTimes(earliest, latest, unreadable.to_numpy(), missing.to_numpy())
 
-    made = frame.select(
-        first=pl.coalesce(instant(local, "earliest"), instant(local + pl.duration(hours=1), "earliest"), other),
-        second=pl.coalesce(instant(local, "latest"), instant(local + pl.duration(hours=1), "latest"), other),
-        missing=local.is_not_null() & instant(local, "earliest").is_null(),
-        given=given,
-    )
-    first, second = (made[name].fill_null(np.nan).to_numpy().copy() for name in ("first", "second"))
-    unreadable = made["given"].fill_null(False).to_numpy() & np.isnan(first)
-    first[first < _NEVER] = second[second < _NEVER] = np.nan
-    return LocalTimes(first, second, unreadable, made["missing"].fill_null(False).to_numpy())
+
+def _instants(local: pl.Series, zone: str, which: Literal["earliest", "latest"]) -> pl.Series:
+    """Seconds since 1970 of local times, null for those that the clock passed over."""
+    zoned = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
+    return zoned.dt.epoch("s").cast(pl.Float64)
 
 
 def decide(times: Mapping[str, LocalTimes], lasted: Floats, number: Ints) -> tuple[dict[str, Floats], Flags, Flags]:

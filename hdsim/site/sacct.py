@@ -106,6 +106,7 @@ def _read(path: Path, number: int, notes: Notes) -> pl.DataFrame:
     if not header:
         raise ConfigError(f"expected the output of sacct, got an empty file; {_MADE_BY}", where=str(path))
     mended = _mended(damaged.lines, header, path, notes)
+    notes.leave_out(path.name, "damaged lines: more than are looked at", count=damaged.count - len(damaged.lines))
     left = damaged.count - sum(count for _, _, count in mended)
     if left > max(rows - damaged.count, 0) and left:
         line, text = damaged.lines[0]

@@ -6,9 +6,8 @@ suspended.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ import numpy as np
 import polars as pl
 
 from hdsim.errors import ConfigError
-from hdsim.site.formats import expand_nodes, parse_counts
 from hdsim.site.local_times import decide, read_times
 from hdsim.site.model import Site
 from hdsim.site.notes import Notes
 from hdsim.site.platform import MB_PER_MIB, nodes_of
-from hdsim.site.submit_lines import INTERESTING, submit_options
+from hdsim.site.sacct_demands import counts, gres, licenses, of_lines, whole
+from hdsim.site.sacct_values import MIB, amount_of, duration, limit, memory_of, number, something
 from hdsim.workload.swf import CANCELLED, COMPLETED, FAILED
 
 #: Seconds of the limit of a job that has none in a partition without one, as Slurm's backfill takes it.
@@ -33,9 +32,6 @@ _WAITING = ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_
 _REQUEUE = 3600.0
 #: Flag of ReqMem that sacct printed as a number: the memory is of each CPU.
 _OF_CPU = 2**31
-_UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
-#: Texts that stand for nothing.
-_NOTHING = ("", "None", "None assigned", "Unknown", "(null)", "N/A", "none")
 #: Most tasks of a pending array that a row may stand for.
 _TASKS = 4_000_001
 
@@ -64,8 +60,8 @@ class _Jobs:
 
     def note(self, add: Callable[..., None], rows: pl.DataFrame, reason: str) -> None:
         """Notes some rows with their places."""
-        for (number,), part in rows.select("file", "line").group_by("file", maintain_order=True):
-            name = self.files[int(number)].name
+        for (file,), part in rows.select("file", "line").group_by("file", maintain_order=True):
+            name = self.files[int(file)].name
             for line in part["line"][:3]:
                 add(name, reason, f"{name}:{line}")
             add(name, reason, count=max(part.height - 3, 0))
@@ -105,7 +101,7 @@ class _Jobs:
         have = self.have = set(rows.columns)
 
         def text(*names: str) -> pl.Expr:
-            given = [_something(name) for name in names if name in have]
+            given = [something(name) for name in names if name in have]
             return pl.coalesce(given) if given else pl.lit(None, pl.String)
 
         rows = rows.select(
@@ -122,26 +118,26 @@ class _Jobs:
             start_text=text("start"),
             end_text=text("end"),
             state=text("state").str.extract(r"^([A-Z_]+)", 1),
-            elapsed=_duration(text("elapsedraw"), text("elapsed")),
-            suspended=_duration(text("suspended")).fill_null(0.0),
-            limit=_limit(text("timelimitraw"), text("timelimit")),
+            elapsed=duration(text("elapsedraw"), text("elapsed")),
+            suspended=duration(text("suspended")).fill_null(0.0),
+            limit=limit(text("timelimitraw"), text("timelimit")),
             req_tres=text("reqtres"),
             alloc_tres=text("alloctres"),
             req_memory=text("reqmem"),
-            req_cpus=_number(text("reqcpus")),
-            req_nodes=_number(text("reqnodes")),
-            cpus_now=_number(text("ncpus", "alloccpus")),
-            nodes_now=_number(text("nnodes", "allocnodes")),
+            req_cpus=number(text("reqcpus")),
+            req_nodes=number(text("reqnodes")),
+            cpus_now=number(text("ncpus", "alloccpus")),
+            nodes_now=number(text("nnodes", "allocnodes")),
             req_gres=text("reqgres"),
             alloc_gres=text("allocgres"),
             licenses=text("licenses"),
             nodelist=text("nodelist"),
-            priority=_number(text("priority")),
+            priority=number(text("priority")),
             reason=text("reason"),
             reservation=text("reservation"),
             constraints=text("constraints"),
             submit_line=text("submitline"),
-            known_restarts=_number(text("restarts")),
+            known_restarts=number(text("restarts")),
             cluster=text("cluster"),
         )
         if "qos" not in have or "user" not in have:
@@ -289,11 +285,11 @@ class _Jobs:
 
     def demands(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Adds the resources that the jobs ask for and got."""
-        jobs = jobs.with_columns(_of_lines(jobs["submit_line"]))
+        jobs = jobs.with_columns(of_lines(jobs["submit_line"]))
         started = pl.col("start").is_not_null()
-        got = {name: pl.when(started).then(_amount(pl.col("alloc_tres"), name)) for name in ("cpu", "node", "mem")}
-        cpus = pl.coalesce(_amount(pl.col("req_tres"), "cpu"), "req_cpus", "cpus_now").clip(1)
-        nodes = pl.coalesce("req_nodes", _amount(pl.col("req_tres"), "node"))
+        got = {name: pl.when(started).then(amount_of(pl.col("alloc_tres"), name)) for name in ("cpu", "node", "mem")}
+        cpus = pl.coalesce(amount_of(pl.col("req_tres"), "cpu"), "req_cpus", "cpus_now").clip(1)
+        nodes = pl.coalesce("req_nodes", amount_of(pl.col("req_tres"), "node"))
         jobs = jobs.with_columns(
             cpus=cpus.cast(pl.Int64),
             nodes=pl.when(nodes > 0).then(nodes).cast(pl.Int64),
@@ -303,9 +299,9 @@ class _Jobs:
             got_nodes=pl.coalesce(got["node"], pl.when(started).then("nodes_now"), nodes, 1).clip(1),
             got_memory=got["mem"],
         )
-        jobs = jobs.with_columns(_gres(jobs), licenses=_licenses(jobs))
+        jobs = jobs.with_columns(gres(jobs), licenses=licenses(jobs))
         jobs = self.memory(jobs)
-        jobs = jobs.with_columns(whole=pl.col("of_line_whole") | self.whole(jobs))
+        jobs = jobs.with_columns(whole=pl.col("of_line_whole") | whole(jobs, self.site))
         return jobs
 
     def memory(self, jobs: pl.DataFrame) -> pl.DataFrame:
@@ -314,7 +310,7 @@ class _Jobs:
         consumable = "MEMORY" in words
         text = pl.col("req_memory")
         amount = text.str.extract(r"^([\d.]+)", 1).cast(pl.Float64, strict=False)
-        unit = text.str.extract(r"^[\d.]+([KMGTP]?)", 1).replace_strict(_UNITS, default=1.0, return_dtype=pl.Float64)
+        unit = text.str.extract(r"^[\d.]+([KMGTP]?)", 1).replace_strict(MIB, default=1.0, return_dtype=pl.Float64)
         suffix = text.str.extract(r"([nc])$", 1)
         jobs = jobs.with_columns(asked=amount * unit, suffix=suffix)
         broken = jobs.select(pl.col("asked").is_null() & text.is_not_null()).to_series()
@@ -328,7 +324,7 @@ class _Jobs:
             suffix=pl.when(flagged).then(pl.lit("c")).otherwise("suffix"),
         )
         total = pl.coalesce(
-            pl.when(pl.col("suffix").is_null()).then("asked"), _memory(pl.col("req_tres")).fill_nan(None)
+            pl.when(pl.col("suffix").is_null()).then("asked"), memory_of(pl.col("req_tres")).fill_nan(None)
         )
         nodes, usual = pl.col("nodes").fill_null(1).clip(1), self.usual_memory()
         per_cpu, per_node = total / pl.col("cpus"), total / nodes
@@ -370,20 +366,6 @@ class _Jobs:
         found = {one.default_memory_per_cpu for one in self.site.partitions.values()}
         return sorted(value for value in found if value is not None)
 
-    def whole(self, jobs: pl.DataFrame) -> pl.Series:
-        """Which jobs got all CPUs of their nodes, and more than they asked for."""
-        cpus = {name: kind.cpus for name, kind in nodes_of(self.site)}
-        more = jobs.filter(pl.col("got_cpus") > pl.col("cpus"), pl.col("nodelist").is_not_null())
-        sums: dict[str, int] = {}
-        for text in more["nodelist"].unique():
-            names = [text] if text in cpus else _nodes(text)
-            sums[text] = sum(cpus.get(name, 0) for name in names)
-        if not sums:
-            return pl.repeat(False, jobs.height, eager=True)
-        found = pl.col("nodelist").replace_strict(sums, default=0, return_dtype=pl.Int64)
-        whole = (pl.col("got_cpus") > pl.col("cpus")) & (pl.col("got_cpus") == found)
-        return jobs.select(whole.fill_null(False)).to_series()
-
     def within_site(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Leaves out jobs of partitions that the site lacks, and returns the columns of the file."""
         known = list(self.site.partitions)
@@ -401,8 +383,8 @@ class _Jobs:
         strange = jobs["partition"].is_null()
         jobs = self.leave_out(jobs, strange, "jobs of partitions that slurm.conf does not have")
         maximal = {name: min(one.max_time, _YEAR) for name, one in self.site.partitions.items()}
-        limited = pl.when(pl.col("limit").is_finite()).then("limit")
-        limit = pl.coalesce(limited, pl.col("partition").replace_strict(maximal, return_dtype=pl.Float64))
+        given = pl.when(pl.col("limit").is_finite()).then("limit")
+        requested = pl.coalesce(given, pl.col("partition").replace_strict(maximal, return_dtype=pl.Float64))
         status = (
             pl.when(pl.col("start").is_null())
             .then(CANCELLED)
@@ -420,7 +402,7 @@ class _Jobs:
             | pl.col("of_line_held")
         )
         jobs = jobs.with_columns(
-            requested=limit,
+            requested=requested,
             reservation=pl.coalesce("reservation", "of_line_reservation"),
             constraints=pl.coalesce("constraints", "of_line_constraints"),
         )
@@ -494,7 +476,7 @@ class _Jobs:
                 lambda text: {name.split("*")[0] for name in re.findall(r"[^&|()\[\],\s]+", text)} <= features,
                 "constraints with features that slurm.conf does not have",
             ),
-            ("licenses", lambda text: set(_counts(text)) <= licenses, "licences that slurm.conf does not have"),
+            ("licenses", lambda text: set(counts(text)) <= licenses, "licences that slurm.conf does not have"),
             (
                 "gres",
                 lambda text: {one.rpartition(":")[0] for one in text.split(",")} <= {*kinds, "gpu"},
@@ -506,174 +488,3 @@ class _Jobs:
                 self.change(jobs, jobs[column].is_in(values), f"{what}: not asked for")
                 jobs = jobs.with_columns(pl.when(~pl.col(column).is_in(values)).then(column))
         return jobs
-
-
-def _something(name: str) -> pl.Expr:
-    return pl.when(~pl.col(name).is_in(_NOTHING)).then(pl.col(name))
-
-
-def _number(text: pl.Expr) -> pl.Expr:
-    """Numbers such as 12 and 1.5K."""
-    number = text.str.extract(r"^(-?[\d.]+)[KMGTP]?$", 1).cast(pl.Float64, strict=False)
-    unit = text.str.extract(r"([KMGTP])$", 1)
-    factors = {"K": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4, "P": 1024.0**5}
-    return number * unit.replace_strict(factors, default=1.0, return_dtype=pl.Float64)
-
-
-def _duration(*texts: pl.Expr) -> pl.Expr:
-    """Seconds of durations such as 3600, 01:00:00, 2-03:04:05 and -00:00:05."""
-    return pl.coalesce(_seconds(text) for text in texts)
-
-
-def _seconds(text: pl.Expr) -> pl.Expr:
-    parts = text.str.extract_groups(r"^(-?)(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$").struct
-    days, hours, minutes, seconds = (
-        parts.field(str(place)).cast(pl.Float64, strict=False).fill_null(0.0) for place in (2, 3, 4, 5)
-    )
-    sign = pl.when(parts.field("1") == "-").then(-1.0).otherwise(1.0)
-    clock = pl.when(text.str.contains(":", literal=True)).then(
-        sign * (days * 86_400 + hours * 3600 + minutes * 60 + seconds)
-    )
-    return pl.coalesce(text.str.extract(r"^(-?\d+(?:\.\d+)?)$", 1).cast(pl.Float64, strict=False), clock)
-
-
-def _limit(minutes: pl.Expr, text: pl.Expr) -> pl.Expr:
-    """Seconds of limits: minutes, or [days-]hours:minutes:seconds; infinite for none, null if it is not known."""
-    none = r"(?i)^(UNLIMITED|INFINITE|NOT_SET|Partition_Limit|-1)$"
-    hours = text.str.extract(r"^(\d+)-(\d+)$", 2).cast(pl.Float64, strict=False) * 3600
-    days = text.str.extract(r"^(\d+)-(\d+)$", 1).cast(pl.Float64, strict=False) * 86_400
-    number = pl.coalesce(minutes, text).str.extract(r"^(\d+)$", 1).cast(pl.Float64, strict=False) * 60
-    clock = pl.when(text.str.contains(":", literal=True)).then(_seconds(text))
-    unlimited = pl.coalesce(minutes, text).str.contains(none)
-    return pl.when(unlimited).then(math.inf).otherwise(pl.coalesce(number, clock, days + hours))
-
-
-def _amount(tres: pl.Expr, name: str) -> pl.Expr:
-    if name == "mem":
-        return _memory(tres)
-    return _number(tres.str.extract(rf"(?:^|,){name}=([\d.]+[KMGTP]?)", 1))
-
-
-def _memory(tres: pl.Expr) -> pl.Expr:
-    """MiB of the memory among TRES."""
-    amount = tres.str.extract(r"(?:^|,)mem=([\d.]+)", 1).cast(pl.Float64, strict=False)
-    unit = tres.str.extract(r"(?:^|,)mem=[\d.]+([KMGTP])", 1)
-    return amount * unit.replace_strict(_UNITS, default=1.0, return_dtype=pl.Float64)
-
-
-#: Columns of what the commands of submission ask for, with their types and what stands where they say nothing.
-_OF_LINES: dict[str, tuple[Any, Any]] = {
-    **dict.fromkeys(
-        ("constraints", "dependency", "excluded_nodes", "gres", "licenses", "required_nodes", "partitions"),
-        (pl.String, None),
-    ),
-    "reservation": (pl.String, None),
-    "memory_per": (pl.String, None),
-    "per_task": (pl.Int64, None),
-    "nice": (pl.Int64, 0),
-    "begin": (pl.String, None),
-    "held": (pl.Boolean, False),
-    "whole": (pl.Boolean, False),
-}
-
-
-def _of_lines(lines: pl.Series) -> list[pl.Series]:
-    """Returns columns ``of_line_...`` of what the commands of submission ask for."""
-    said = lines.str.contains(INTERESTING).fill_null(False)
-    known: dict[str, dict[str, Any]] = {}
-    columns: dict[str, list[Any]] = {name: [default] * len(lines) for name, (_, default) in _OF_LINES.items()}
-    places = said.arg_true().to_list()
-    for place, line in zip(places, lines.filter(said).to_list(), strict=True):
-        if line not in known:
-            known[line] = submit_options(line)
-        for name, value in known[line].items():
-            columns[name][place] = value
-    return [pl.Series(f"of_line_{name}", values, _OF_LINES[name][0], strict=False) for name, values in columns.items()]
-
-
-def _gres(jobs: pl.DataFrame) -> list[pl.Series]:
-    """Returns the number of GPUs of each job, and the generic resources of each of its nodes."""
-    asked = _each(jobs["req_tres"].str.extract_all(r"gres/[^,]+").list.join(","), _of_tres)
-    got = _each(jobs["alloc_tres"].str.extract_all(r"gres/[^,]+").list.join(","), _of_tres)
-    from_gres = _each(jobs["req_gres"], _of_gres)
-    got_gres = _each(jobs["alloc_gres"], _of_gres)
-    nodes = jobs["nodes"].fill_null(1).clip(1).to_list()
-    on = jobs["got_nodes"].to_list()
-    started = jobs["start"].is_not_null().to_list()
-    lines = jobs["of_line_gres"].to_list()
-    gpus, gres = [0] * jobs.height, [""] * jobs.height
-    for row, (wanted, had, old, old_got, line) in enumerate(zip(asked, got, from_gres, got_gres, lines, strict=True)):
-        if not (wanted or had or old or old_got or line):
-            continue
-        # A number for all of the job is spread over its nodes; one for each node grows with them.
-        spread = on[row] if had and _gpus(had) == _gpus(wanted) else nodes[row]
-        each = {name: math.ceil(number / spread) for name, number in wanted.items()} if wanted else dict(old)
-        if line and (said := _of_gres(line)):
-            each = said
-        gres[row] = ",".join(f"{name}:{number}" for name, number in sorted(each.items()))
-        if started[row] and had:
-            gpus[row] = _gpus(had)
-        elif started[row] and old_got:
-            gpus[row] = int(_gpus(old_got) * on[row])
-        elif wanted:
-            gpus[row] = _gpus(wanted)
-        else:
-            gpus[row] = int(_gpus(each) * nodes[row])
-    return [pl.Series("gpus", gpus, pl.Int64), pl.Series("gres", [text or None for text in gres], pl.String)]
-
-
-def _each(texts: pl.Series, read: Callable[[str], dict[str, int]]) -> Iterable[dict[str, int]]:
-    """Yields what each text has; a text is read once."""
-    known: dict[str | None, dict[str, int]] = {None: {}, "": {}}
-    for text in texts.to_list():
-        if text not in known:
-            known[text] = read(text)
-        yield known[text]
-
-
-def _of_tres(text: str) -> dict[str, int]:
-    """Numbers by kind of ``gres/gpu:a100=2,gres/gpu=2``: of a kind with types those of the types."""
-    found: dict[str, int] = {}
-    for name, number in re.findall(r"gres/([^=,]+)=(\d+)", text):
-        found[name] = int(number)
-    typed = {name.split(":")[0] for name in found if ":" in name}
-    return {name: number for name, number in found.items() if number and name not in typed}
-
-
-def _of_gres(text: str) -> dict[str, int]:
-    """Numbers by kind of ``gpu:a100:2,gpu:1`` or ``gres:gpu:2``; a malformed text has none."""
-    found: dict[str, int] = {}
-    for part in re.sub(r"\([^)]*\)", "", text).split(","):
-        words = part.strip().removeprefix("gres:").removeprefix("gres/").replace("=", ":").split(":")
-        number = int(words.pop()) if len(words) > 1 and re.fullmatch(r"\d{1,9}", words[-1]) else 1
-        name = ":".join(words)
-        if re.fullmatch(r"[\w.:-]+", name) and number and name not in _NOTHING:
-            found[name] = found.get(name, 0) + number
-    return found
-
-
-def _gpus(kinds: Mapping[str, int]) -> int:
-    return sum(number for name, number in kinds.items() if name.split(":")[0] == "gpu")
-
-
-def _licenses(jobs: pl.DataFrame) -> pl.Series:
-    """Returns the licences that each job asks for, such as ``matlab:2``."""
-    tres = jobs["req_tres"].str.extract_all(r"license/[^,]+").list.join(",")
-    of_tres = tres.str.replace_all("license/", "", literal=True).str.replace_all("=", ":", literal=True)
-    of_tres = of_tres.to_frame("text").select(pl.when(pl.col("text") != "").then("text")).to_series()
-    frame = jobs.select(of_tres.alias("tres"), "licenses", "of_line_licenses")
-    return frame.select(pl.coalesce("tres", "licenses", "of_line_licenses").alias("licenses")).to_series()
-
-
-def _counts(text: str) -> dict[str, int]:
-    try:
-        return parse_counts(text)
-    except ValueError:
-        return {text: 1}
-
-
-def _nodes(text: str) -> list[str]:
-    try:
-        return expand_nodes(text)
-    except ValueError:
-        return []

@@ -405,7 +405,11 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     identities = np.stack([getattr(workload, key) for key in _IDENTITIES], axis=1)
     identified = (identities != -1).any(axis=1).tolist()
     for row, (demand, submitted, cores, gpus, walltime, requested) in enumerate(rows):
-        extra = {key: value for key, value in workload.own_fields(row).items() if not _is_nan(value)}
+        extra = {
+            key: value
+            for key, value in workload.own_fields(row).items()
+            if key not in workload.further or not _is_none(value)
+        }
         job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": cores}
         if gpus:
             job["gpus"] = gpus
@@ -453,8 +457,9 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
     return {**header, "jobs": jobs, "profiles": profiles}
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _is_none(value: Any) -> bool:
+    """Whether a column of one's own has no value for a job."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _says(kept: _Demand, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:

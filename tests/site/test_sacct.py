@@ -7,6 +7,8 @@ import gzip
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -596,6 +598,8 @@ def test_an_hour_that_the_clock_passes_over_and_zones(tmp_path: Path) -> None:
     assert other["submission_time"].to_list() == [seconds("2026-03-02T15:00:00")]
     error = CliRunner().invoke(cli, ["site", "import", str(tmp_path), "-o", "x", "--timezone", "Mars"]).exception
     assert str(error) == "timezone: expected a time zone such as Europe/Berlin or UTC, got 'Mars'"
+    with pytest.raises(ConfigError, match="timezone: expected a time zone of the database of IANA"):
+        read(tmp_path, "Factory")
 
 
 ASSOC = """Account|User|Share|ParentName
@@ -673,6 +677,29 @@ def test_files_of_any_name(tmp_path: Path) -> None:
         call(tmp_path / "missing", "-o", tmp_path / "site")
     with pytest.raises(ConfigError, match=r"expected slurm\.conf, which has the nodes"):
         call(tmp_path / "january", "-o", tmp_path / "site")
+
+
+@pytest.mark.parametrize("package", ["polars", "pydantic", "ClusterShell"])
+def test_without_a_package_one_line_says_what_to_install(tmp_path: Path, root: Path, package: str) -> None:
+    path = folder(tmp_path / "in", dump(row()))
+    code = f"from hdsim.cli import main; main(['site', 'import', '{path}', '-o', '{tmp_path}/site'])"
+    without = f"import sys; sys.modules['{package}'] = None; {code}"
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, cwd=root)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("pip install 'hdsim[slurm]'")
+
+
+def test_imported_jobs_in_other_formats(tmp_path: Path) -> None:
+    call(folder(tmp_path / "in", dump(row(), row(JobID="2", Constraints="big"))), "-o", tmp_path / "site")
+    for suffix in ("swf", "json", "parquet"):
+        words = ["workload", "convert", str(tmp_path / "site/jobs.parquet"), "-o", str(tmp_path / f"jobs.{suffix}")]
+        CliRunner().invoke(cli, words, catch_exceptions=False)
+        back = hdsim.load_workload(tmp_path / f"jobs.{suffix}", memory_bandwidth="none")
+        assert back.runtime.tolist() == [100, 100] and back.user.tolist() == [0, 0]
+    assert back.own_column("constraints").tolist() == [None, "big"]
+    job = json.loads((tmp_path / "jobs.json").read_text())["jobs"][0]
+    assert job["state"] == "COMPLETED" and "dependency" not in job and "array_job_id" not in job
 
 
 def test_without_sacct_there_are_no_jobs(tmp_path: Path) -> None:
