@@ -23,6 +23,8 @@ _OF_LINES: dict[str, tuple[Any, Any]] = {
     ),
     "reservation": (pl.String, None),
     "memory_per": (pl.String, None),
+    "nodes": (pl.Int64, None),
+    "most_nodes": (pl.Int64, None),
     "per_task": (pl.Int64, None),
     "nice": (pl.Int64, 0),
     "begin": (pl.String, None),
@@ -135,7 +137,7 @@ def _nodes(text: str) -> list[str]:
 
 
 def whole(jobs: pl.DataFrame, site: Site) -> pl.Series:
-    """Returns which jobs got all CPUs of their nodes, and more than they asked for."""
+    """Returns which jobs got all CPUs of their nodes and more than they asked for, not by whole cores and sockets."""
     cpus = {name: kind.cpus for name, kind in nodes_of(site)}
     more = jobs.filter(pl.col("got_cpus") > pl.col("cpus"), pl.col("nodelist").is_not_null())
     sums: dict[str, int] = {}
@@ -145,5 +147,13 @@ def whole(jobs: pl.DataFrame, site: Site) -> pl.Series:
     if not sums:
         return pl.repeat(False, jobs.height, eager=True)
     found = pl.col("nodelist").replace_strict(sums, default=0, return_dtype=pl.Int64)
-    made = (pl.col("got_cpus") > pl.col("cpus")) & (pl.col("got_cpus") == found)
+    words = {word for text in site.slurm.select_parameters for word in text.upper().split("_")}
+    units = [
+        kind.threads_per_core * (kind.cores_per_socket if "SOCKET" in words else 1)
+        for kind in site.nodes.values()
+        if {"SOCKET", "CORE"} & words
+    ]
+    # Each node gives whole cores or sockets.
+    rounded = pl.col("got_nodes") * (max(units, default=1) - 1)
+    made = (pl.col("got_cpus") - pl.col("cpus") > rounded) & (pl.col("got_cpus") == found)
     return jobs.select(made.fill_null(False)).to_series()

@@ -289,7 +289,7 @@ class _Jobs:
         started = pl.col("start").is_not_null()
         got = {name: pl.when(started).then(amount_of(pl.col("alloc_tres"), name)) for name in ("cpu", "node", "mem")}
         cpus = pl.coalesce(amount_of(pl.col("req_tres"), "cpu"), "req_cpus", "cpus_now").clip(1)
-        nodes = pl.coalesce("req_nodes", amount_of(pl.col("req_tres"), "node"))
+        nodes = pl.coalesce("of_line_nodes", "req_nodes", amount_of(pl.col("req_tres"), "node"))
         jobs = jobs.with_columns(
             cpus=cpus.cast(pl.Int64),
             nodes=pl.when(nodes > 0).then(nodes).cast(pl.Int64),
@@ -299,6 +299,9 @@ class _Jobs:
             got_nodes=pl.coalesce(got["node"], pl.when(started).then("nodes_now"), nodes, 1).clip(1),
             got_memory=got["mem"],
         )
+        # Several nodes are asked for by -N, of which one number is the least and the most.
+        exact = (pl.col("nodes") > 1) & (pl.col("got_nodes") == pl.col("nodes"))
+        jobs = jobs.with_columns(most_nodes=pl.coalesce("of_line_most_nodes", pl.when(exact).then("nodes")))
         jobs = jobs.with_columns(gres(jobs), licenses=licenses(jobs))
         jobs = self.memory(jobs)
         jobs = jobs.with_columns(whole=pl.col("of_line_whole") | whole(jobs, self.site))
@@ -426,7 +429,7 @@ class _Jobs:
             eligible=pl.max_horizontal("submit", pl.coalesce("eligible", self.begin(jobs), "submit")),
             cpus="cpus",
             nodes="nodes",
-            most_nodes=pl.lit(None, pl.Int64),
+            most_nodes="most_nodes",
             per_task="of_line_per_task",
             memory_mib="memory_mib",
             memory_per=pl.when(pl.col("memory_mib").is_not_null()).then("memory_per"),
