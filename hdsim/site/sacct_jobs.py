@@ -140,10 +140,9 @@ class _Jobs:
             known_restarts=number(text("restarts")),
             cluster=text("cluster"),
         )
-        if "qos" not in have or "user" not in have:
-            for name in {"user", "qos", "account"} - have:
-                for path in self.files:
-                    self.notes.change(path.name, f"no column {name}: not known of any job")
+        for name in ("user", "account", "qos"):
+            if name not in have:
+                self.notes.change(self.files[0].name, f"no column {name}: not known of any job")
         return rows.with_columns(number=pl.col("id").str.extract(r"^(\d+)", 1).cast(pl.Int64))
 
     def expanded(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -55,8 +55,8 @@ INTERESTING = (
 def submit_options(line: str) -> dict[str, Any]:
     """Returns what a command such as ``sbatch -c 4 --exclusive job.sh`` asks for; words that are no options end it.
 
-    The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``per_task``, ``whole``, ``nice``, ``begin``, ``held`` and
-    ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is passed over.
+    The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``per_task``, ``whole``, ``nice``, ``begin``, ``held``
+    and ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is passed over.
     """
     found: dict[str, Any] = {}
     for name, value in _options(_words(line)[1:]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import random
 import re
 import subprocess
@@ -359,6 +360,30 @@ def test_values(tmp_path: Path, changes: dict[str, str], columns: dict[str, Any]
     assert [told for told in counts if "before they started" not in told or told in expected] == expected
 
 
+@pytest.mark.parametrize(
+    ("elapsed", "limit", "expected"),
+    [
+        ("00:01:40", "01:00:00", (100, 3600)),
+        ("2-00:00:05", "3-00:00:00", (172_805, 259_200)),
+        ("01:40", "30", (100, 1800)),
+        ("00:01:40", "1-12", (100, 129_600)),
+        ("-00:00:05", "UNLIMITED", (100, 86_400)),
+        ("00:01:40.500", "Partition_Limit", (100.5, 86_400)),
+        ("", "", (100, 86_400)),
+    ],
+)
+def test_few_columns(tmp_path: Path, elapsed: str, limit: str, expected: tuple[float, float]) -> None:
+    header = "JobID|Start|End|Elapsed|Timelimit|State|AllocCPUS"
+    text = f"1|2026-03-02T10:01:00|2026-03-02T10:02:40|{elapsed}|{limit}|COMPLETED|6"
+    jobs, notes, _ = read(folder(tmp_path, dump(text, header=header)))
+    assert (jobs["runtime"][0], jobs["requested_time"][0]) == expected
+    assert (jobs["requested_cores"][0], jobs["cpus"][0], jobs["partition"][0]) == (6, 6, "p")
+    assert jobs["submission_time"][0] == jobs["recorded_start"][0] == seconds("2026-03-02T10:01:00")
+    changed = notes.changed["sacct.txt"]
+    assert {f"no column {name}: not known of any job" for name in ("user", "account", "qos")} <= set(changed)
+    assert changed["no Submit: that of Eligible or Start"] == 1
+
+
 def test_memory_that_is_not_counted(tmp_path: Path) -> None:
     conf = CONF.replace("_Memory", "")
     jobs, _, _ = read(
@@ -651,14 +676,15 @@ def test_new_names_everywhere(tmp_path: Path) -> None:
     assert not [text for text in texts if "secret" in text]
 
 
-def test_the_same_import_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_import_twice_gives_the_same_bytes(tmp_path: Path, root: Path) -> None:
     draw = random.Random(1)
     rows = [
         row(JobID=str(job), User=f"u{draw.randrange(9)}", JobName=f"j{draw.randrange(99)}") for job in range(1, 2000)
     ]
-    path = folder(tmp_path / "in", dump(*rows))
-    for name in ("a", "b"):
-        assert call(path, "-o", tmp_path / name).exit_code == 0
+    path = folder(tmp_path / "in", dump(*rows, header="|".join(NAMES).replace("Account", "Comment")))
+    assert call(path, "-o", tmp_path / "a").exit_code == 0
+    command = [sys.executable, "-m", "hdsim", "site", "import", str(path), "-o", str(tmp_path / "b")]
+    subprocess.run(command, check=True, capture_output=True, cwd=root, env={**os.environ, "PYTHONHASHSEED": "7"})
     for file in ("platform.json", "site.yaml", "jobs.parquet", "import.json"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
 
