@@ -40,6 +40,12 @@ STATES = (
     *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REQUEUED", "RESIZING", "REVOKED", "COMPLETING", "CONFIGURING"),
     *("SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"),
 )
+#: Columns of which a dump has at least one.
+_NEEDED = {
+    "a column Submit, or at least Start": {"submit", "eligible", "start"},
+    "a column ElapsedRaw, Elapsed or End": {"elapsedraw", "elapsed", "end"},
+    "a column with CPUs, such as NCPUS or AllocTRES": {"ncpus", "alloccpus", "reqcpus", "reqtres", "alloctres"},
+}
 #: Columns of free text, which may have a ``|``.
 _FREE = ("jobname", "comment", "admincomment", "systemcomment", "extra", "submitline", "workdir", "failednode")
 _JOB_ID = r"\d+(_(\d+|\[[^\]]*\]?))?(\+\d+)?"
@@ -184,9 +190,10 @@ def _header(line: str, where: str) -> list[str]:
             raise ConfigError(f"expected each column once, got {twice} twice", where=where)
     else:
         names = _guessed(line, where)
-    if not {"submit", "eligible", "start"} & set(names):
-        got = ", ".join(names[:12])
-        raise ConfigError(f"expected a column Submit, or at least Start, got {got}; {_MADE_BY}", where=where)
+    for wanted, columns in _NEEDED.items():
+        if not columns & set(names):
+            got = ", ".join(names[:12])
+            raise ConfigError(f"expected {wanted}, got {got}; {_MADE_BY}", where=where)
     return names
 
 

@@ -287,7 +287,9 @@ class _Jobs:
         jobs = jobs.with_columns(of_lines(jobs["submit_line"]))
         started = pl.col("start").is_not_null()
         got = {name: pl.when(started).then(amount_of(pl.col("alloc_tres"), name)) for name in ("cpu", "node", "mem")}
-        cpus = pl.coalesce(amount_of(pl.col("req_tres"), "cpu"), "req_cpus", "cpus_now").clip(1)
+        known = (amount_of(pl.col("req_tres"), "cpu"), "req_cpus", "cpus_now", amount_of(pl.col("alloc_tres"), "cpu"))
+        self.change(jobs, jobs.select(pl.coalesce(known).is_null()).to_series(), "no number of CPUs: taken as one")
+        cpus = pl.coalesce(*known, 1).clip(1)
         nodes = pl.coalesce("of_line_nodes", "req_nodes", amount_of(pl.col("req_tres"), "node"))
         jobs = jobs.with_columns(
             cpus=cpus.cast(pl.Int64),
@@ -394,7 +396,7 @@ class _Jobs:
             .then(COMPLETED)
             .when(pl.col("state") == "CANCELLED")
             .then(CANCELLED)
-            .when(pl.col("state").is_in(_ONGOING))
+            .when(pl.col("state").is_null() | pl.col("state").is_in(_ONGOING))
             .then(-1)
             .otherwise(FAILED)
         )

@@ -338,6 +338,11 @@ def test_steps_arrays_het_jobs_and_repeated_runs(tmp_path: Path) -> None:
             {"gres": None},
             "generic resources that slurm.conf does not have: not asked for",
         ),
+        (
+            {"NCPUS": "", "ReqCPUS": "", "ReqTRES": "", "AllocTRES": ""},
+            {"cpus": 1, "requested_cores": 1},
+            "no number of CPUs: taken as one",
+        ),
         ({"Start": "gestern"}, {"recorded_start": None}, "Start that is no time: taken as unknown"),
         (
             {"Submit": "Unknown"},
@@ -484,6 +489,14 @@ DAMAGED: dict[str, tuple[str | bytes, str]] = {
         "sacct.txt:1: expected a column Submit, or at least Start, got jobid, jobname, partition, account, alloccpus",
     ),
     "no times": ("JobID|User|State\n1|ann|COMPLETED\n", "expected a column Submit, or at least Start, got jobid, user"),
+    "no run times": (
+        "JobID|Submit|NCPUS\n1|2026-03-02T10:00:00|4\n",
+        "sacct.txt:1: expected a column ElapsedRaw, Elapsed or End, got jobid, submit, ncpus; it is made by: sacct",
+    ),
+    "no CPUs": (
+        "JobID|Submit|End\n1|2026-03-02T10:00:00|\n",
+        "expected a column with CPUs, such as NCPUS or AllocTRES",
+    ),
     "no ids": ("JobName|User|Submit\njob|ann|2026-03-02T10:00:00\n", "expected a header such as JobID|JobName|Submit"),
     "a column twice": (f"JobID|{dump(row())}", "sacct.txt:1: expected each column once, got jobid twice"),
     "commas": (dump(row()).replace("|", ","), "expected columns separated by |"),
