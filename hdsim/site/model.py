@@ -144,7 +144,7 @@ class Association(Part):
     partition: str = ""
     parent: str = ""  # account above an account, empty for root
     shares: int | Literal["parent"] = 1
-    priority: int = Field(0, ge=0)
+    priority: Count = None  # null: that of the account above
     qos: list[str] = []
     default_qos: str | None = None
     limits: Limits = Limits()

@@ -26,6 +26,7 @@ from hdsim.site.kernels.placing import SiteNodes, Usage
 from hdsim.site.kernels.running import RunningJobs, hold, release
 from hdsim.site.model import Limits, NodeType, Site
 from hdsim.site.platform import nodes_of
+from hdsim.site.priority import FLAGS, Multifactor
 from hdsim.util.arrays import Flags, Floats, Ints
 
 #: Parameters of SchedulerParameters that this reads, with Slurm's defaults.
@@ -91,6 +92,8 @@ def refuse(site: Site) -> list[str]:
     for key, kind in site.nodes.items():
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
             found.append(f"nodes {key}: several types of GPUs on a node")
+    if site.priority.type == "multifactor":
+        found += [f"PriorityFlags={name}" for name in site.priority.flags if name not in FLAGS]
     known = {*DEFAULTS, *_FLAGS, *_WITHOUT_INFLUENCE}
     found += [f"SchedulerParameters={name}" for name in site.slurm.parameters if name not in known]
     return found
@@ -121,17 +124,21 @@ class SlurmScheduler:
     Args:
         site: The site.
         jobs: Its jobs.
-        priorities: Returns the priorities of (Q,) jobs at a time in seconds since 1970; by default those of
-            PriorityType=priority/basic, the order of submission.
+        begin: Begin in seconds since 1970, from which on priorities are calculated.
+        priorities: Returns the priorities of (Q,) jobs in (Q,) partitions; by default those of the site's PriorityType.
 
     Raises:
         ConfigError: The site has rules that are not simulated.
     """
 
-    def __init__(self, site: Site, jobs: SiteJobs, priorities: Callable[[Ints, float], Floats] | None = None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        jobs: SiteJobs,
+        begin: float = 0.0,
+        priorities: Callable[[Ints, Ints], Floats] | None = None,
+    ) -> None:
         refused = refuse(site)
-        if priorities is None and site.priority.type != "basic":
-            refused.append(f"PriorityType=priority/{site.priority.type} without priorities")
         if refused:
             raise ConfigError(f"not simulated: {'; '.join(refused)}", where="site")
         self.site, self.jobs = site, jobs
@@ -140,7 +147,10 @@ class SlurmScheduler:
         self._place = {name: row for row, (name, _) in enumerate(nodes)}
         partitions = site.partitions.values()
         self.members = self._listed([one.nodes if one.state == "UP" else "" for one in partitions])
-        self._priorities = priorities or (lambda rows, now: -rows.astype(np.float64))
+        kinds = [kind for _, kind in nodes]
+        several = site.priority.type == "multifactor"
+        self.multifactor = Multifactor(site, jobs, kinds, self.members, begin) if several else None
+        self._priorities = priorities or self._priorities_of_site
         number, count = len(self.nodes.cpus), len(jobs)
         licenses = np.array(list(site.licenses.values()), np.int64)
         free = self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64), self.nodes.gpus.copy()
@@ -156,7 +166,8 @@ class SlurmScheduler:
         self.calendar = self._calendar()
         self._plan = make_plan(self.rules.slots, number, count)
         self._space = make_space(number, len(site.partitions), int(jobs.user.max(initial=0)) + 1, count)
-        self._tier = [one.priority_tier for one in site.partitions.values()]
+        self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
+        self._entries = np.array([len(each) for each in jobs.partitions], np.int64)
 
     def _rules(self) -> Rules:
         given = self.parameters
@@ -194,24 +205,49 @@ class SlurmScheduler:
             flags[row, [self._place[name] for name in names]] = True
         return flags
 
-    def submit(self, job: int) -> None:
-        """Adds an eligible job to the pending ones."""
+    def _priorities_of_site(self, jobs: Ints, partitions: Ints) -> Floats:
+        if self.multifactor is None:
+            return -jobs.astype(np.float64)
+        return self.multifactor.factors(jobs, partitions).total()
+
+    def submit(self, job: int, now: float) -> None:
+        """Adds a job that is eligible at a time in seconds since 1970 to the pending ones."""
         self.pending[job] = None
+        if self.multifactor is not None:
+            self.multifactor.submit(np.array([job]), now)
 
     def withdraw(self, job: int) -> None:
         """Removes a pending job."""
         del self.pending[job]
 
-    def hold(self, job: int, end: float, nodes: Iterable[int], cpus: Iterable[int]) -> None:
-        """Notes that a job runs on nodes with a number of CPUs on each, expected to end at a time in seconds."""
+    def hold(self, job: int, start: float, nodes: Iterable[int], cpus: Iterable[int]) -> None:
+        """Notes that a job has run on nodes, with a number of CPUs on each, since a time in seconds since 1970."""
         self.pending.pop(job, None)
         listed, on_each = np.array(list(nodes), np.int64), np.array(list(cpus), np.int64)
         self._reserve_places(len(listed))
+        end = start + self.jobs.demands.limit[job]
         hold(self.usage, self.jobs.demands, self.running, job, end, listed, on_each, len(listed))
+        self._bill(job, start, self.jobs.partitions[job][0])
 
-    def end(self, job: int) -> None:
-        """Takes back all that a job holds."""
+    def _bill(self, job: int, now: float, partition: int) -> None:
+        if self.multifactor is not None:
+            held = slice(self.running.first[job], self.running.last[job])
+            cpus = int(self.running.cpus[held].sum())
+            self.multifactor.start(job, partition, now, held.stop - held.start, cpus)
+
+    def end(self, job: int, now: float) -> None:
+        """Takes back all that a job holds, at a time in seconds since 1970."""
+        if self.multifactor is not None:
+            self.multifactor.end(job, now)
         release(self.usage, self.jobs.demands, self.running, job)
+
+    def calculate(self, now: float) -> None:
+        """Makes the calculations of priorities that are due (PriorityCalcPeriod) until a time in seconds since 1970."""
+        if self.multifactor is not None:
+            self.multifactor.calculate(self.running, self._waiting(), now)
+
+    def _waiting(self) -> Ints:
+        return np.fromiter(self.pending, np.int64, len(self.pending))
 
     def main(self, now: float, *, full: bool = False) -> list[Start]:
         """Makes a pass of the main loop at a time in seconds since 1970; a full one tests all jobs."""
@@ -235,6 +271,7 @@ class SlurmScheduler:
             held = slice(self.running.first[job], self.running.last[job])
             started.append(Start(job, self.running.node[held].tolist(), self.running.cpus[held].tolist(), backfilled))
             del self.pending[job]
+            self._bill(job, now, self.jobs.partitions[job][0])
         return started
 
     def ordered(self, now: float) -> PendingJobs:
@@ -243,24 +280,21 @@ class SlurmScheduler:
         Jobs in reservations come first, then those of partitions of a higher tier, of a higher priority, and of an
         earlier submission.
         """
-        jobs = self.jobs
-        waiting = np.fromiter(self.pending, np.int64, len(self.pending))
-        priority = self._priorities(waiting, now)
-        rows = [
-            (jobs.reservation[job] < 0, -self._tier[partition], -value, jobs.submitted[job], job, partition)
-            for job, value in zip(waiting.tolist(), priority.tolist(), strict=True)
-            if not jobs.held[job] and value > -math.inf
-            for partition in jobs.partitions[job]
-        ]
-        rows.sort()
-        listed = np.array([row[4] for row in rows], np.int64)
-        reserves = np.ones(len(rows), np.bool_)
+        jobs, waiting = self.jobs, self._waiting()
+        waiting = waiting[~jobs.held[waiting]]
+        listed = np.repeat(waiting, self._entries[waiting])
+        partitions = np.array([row for job in waiting.tolist() for row in jobs.partitions[job]], np.int64)
+        priority = self._priorities(listed, partitions)
+        keys = partitions, listed, jobs.submitted[listed], -priority, -self._tier[partitions]
+        order = np.lexsort((*keys, jobs.reservation[listed] < 0))
+        order = order[priority[order] > -math.inf]
+        listed, partitions = listed[order], partitions[order]
+        reserves = np.ones(len(listed), np.bool_)
         least_age, least_priority = self.parameters["bf_min_age_reserve"], self.parameters["bf_min_prio_reserve"]
         if least_age:
             reserves &= now - jobs.eligible[listed] >= least_age
         if least_priority:
-            reserves &= np.array([-row[2] for row in rows]) >= least_priority
-        partitions = np.array([row[5] for row in rows], np.int64)
+            reserves &= priority[order] >= least_priority
         return PendingJobs(listed, partitions, reserves, jobs.user[listed], jobs.reservation[listed])
 
     def _reserve_places(self, more: int) -> None:

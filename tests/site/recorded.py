@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Case:
     site: Site
     jobs: SiteJobs
     keys: list[str]
+    slurm_ids: list[str]
     start: np.ndarray  # infinite for jobs that never started
     end: np.ndarray
     nodes: list[list[int]]
@@ -40,7 +42,10 @@ class Case:
 
 def read_case(folder: Path, run: str = "") -> Case:
     """Reads a recorded case; run is ``2`` for its repetition."""
-    site = site_of(read_slurm_conf(folder / "slurm.conf", Notes()), folder.name)
+    document = read_slurm_conf(folder / "slurm.conf", Notes())
+    qos, associations = _accounts((folder / "README.txt").read_text(encoding="utf-8"))
+    site = site_of(document | {"qos": qos, "associations": associations}, folder.name)
+    account = {one["user"]: one["account"] for one in associations if "user" in one}
     asked = {row["k"]: row for row in _rows(folder / "jobs.csv")}
     # Jobs that never became eligible have no times.
     results = [row for row in _rows(folder / f"result{run}.csv") if _time(row["eligible"]) < math.inf]
@@ -54,6 +59,9 @@ def read_case(folder: Path, run: str = "") -> Case:
             "memory_per",
             "whole",
             "user",
+            "account",
+            "qos",
+            "nice",
             "requested_time",
             "eligible",
             "licenses",
@@ -75,6 +83,9 @@ def read_case(folder: Path, run: str = "") -> Case:
             "memory_per": "c" if job.get("memcpu") else "n",
             "whole": job.get("excl") in ("True", "1"),
             "user": job.get("user", ""),
+            "account": account.get(job.get("user", ""), ""),
+            "qos": (job.get("qos") or "normal") if qos else None,
+            "nice": _number(job.get("nice")),
             "licenses": job.get("lic") or None,
             "gres": job.get("gres") or None,
             "requested_time": float(job["lim"]) * 60 if job.get("lim") else None,
@@ -92,12 +103,37 @@ def read_case(folder: Path, run: str = "") -> Case:
         site=site,
         jobs=jobs_table(columns, site, str(folder)),
         keys=[row["key"] for row in results],
+        slurm_ids=[row["jobid"] for row in results],
         start=start,
         end=np.array([_time(row["end"]) for row in results]),
         nodes=[[place[name] for name in expand_nodes(row["nodes"]) if name in place] for row in results],
         order=order,
         priority=np.array([float(row["priority"] or 0) for row in results]),
     )
+
+
+def _accounts(notes: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The QOS and the associations that the commands of a case have made."""
+    qos: dict[str, Any] = {}
+    made: list[dict[str, Any]] = []
+    for verb, kind, name, rest in re.findall(r"^  (add|modify) (qos|account|user) (\S+) (.*)$", notes, re.MULTILINE):
+        given = dict(pair.split("=") for pair in rest.split() if "=" in pair)
+        if kind == "qos":
+            values = {"priority": int(given["priority"])} if "priority" in given else {}
+            values |= {"preempt": given["preempt"].split(",")} if "preempt" in given else {}
+            qos[name] = qos.get(name, {}) | values
+        elif verb == "add":
+            user = {"account": given["account"], "user": name} if kind == "user" else {"account": name}
+            parent = {"parent": given["parent"]} if "parent" in given else {}
+            made.append({**user, **parent, "shares": int(given["fairshare"])})
+        elif "priority" in given:
+            for one in made:
+                if one.get("user", one["account"]) in name.split(","):
+                    one["priority"] = int(given["priority"])
+    if made:
+        made.insert(0, {"account": "root", "user": "root"})
+        qos = {"normal": {}} | qos
+    return qos, made
 
 
 def _time(text: str) -> float:
@@ -124,7 +160,7 @@ def unexplained(case: Case, tolerance: float = TOLERANCE) -> tuple[list[str], li
         begun, at = case.order[:position], case.start[job]
         found: Start | None = None
         for now in np.arange(max(at - tolerance, case.jobs.eligible[job]), at + 1.5):
-            scheduler = _state(case, begun, float(now), on_each)
+            scheduler = state_at(case, begun, float(now), on_each)
             started = scheduler.main(now)
             if case.site.slurm.type == "backfill":
                 started += scheduler.backfill(now)
@@ -139,24 +175,35 @@ def unexplained(case: Case, tolerance: float = TOLERANCE) -> tuple[list[str], li
     return late, elsewhere
 
 
-def _state(case: Case, begun: list[int], now: float, on_each: dict[int, list[int]]) -> SlurmScheduler:
-    """The recorded state at a time, after some starts."""
-    scheduler = SlurmScheduler(case.site, case.jobs, lambda rows, _: case.priority[rows])
-    for job in begun:
-        nodes, left = case.nodes[job], int(case.jobs.demands.cpus[job])
-        cpus = on_each.get(job, [])
-        if not cpus:
-            # The first nodes are filled first, and each gets a CPU.
-            for place, node in enumerate(nodes):
-                free = int(scheduler.nodes.cpus[node])
-                free = free if case.jobs.demands.whole[job] else int(scheduler.usage.cpus[node])
-                after = len(nodes) - 1 - place
-                cpus = [*cpus, free if case.jobs.demands.whole[job] else max(min(free, left - after), 1)]
-                left -= cpus[-1]
-        scheduler.hold(job, case.start[job] + case.jobs.demands.limit[job], nodes, cpus)
-        if case.end[job] <= now:
-            scheduler.end(job)
-    for job in np.flatnonzero(case.jobs.eligible <= now).tolist():
-        if job not in begun:
-            scheduler.submit(job)
+def state_at(
+    case: Case, begun: list[int], now: float, on_each: Mapping[int, list[int]] | None = None, begin: float = 0.0
+) -> SlurmScheduler:
+    """The recorded state at a time, after some starts; priorities are calculated from `begin` on."""
+    scheduler = SlurmScheduler(case.site, case.jobs, begin)
+    events = [(case.start[job], 1, job) for job in begun] + [
+        (case.end[job], 0, job) for job in begun if case.end[job] <= now
+    ]
+    events += [(case.jobs.eligible[job], 2, job) for job in np.flatnonzero(case.jobs.eligible <= now).tolist()]
+    for time, kind, job in sorted(events):
+        scheduler.calculate(time)
+        if kind == 2 and job not in begun:
+            scheduler.submit(job, time)
+        elif kind == 0:
+            scheduler.end(job, time)
+        elif kind == 1:
+            scheduler.hold(job, time, case.nodes[job], _cpus(case, scheduler, job, on_each or {}))
+    scheduler.calculate(now)
     return scheduler
+
+
+def _cpus(case: Case, scheduler: SlurmScheduler, job: int, on_each: Mapping[int, list[int]]) -> list[int]:
+    """The CPUs of a job on its nodes: as the passes chose them, or else the first nodes are filled first."""
+    cpus = list(on_each.get(job, []))
+    left = int(case.jobs.demands.cpus[job])
+    for place, node in enumerate(case.nodes[job] if not cpus else ()):
+        whole = case.jobs.demands.whole[job]
+        free = int((scheduler.nodes if whole else scheduler.usage).cpus[node])
+        after = len(case.nodes[job]) - 1 - place
+        cpus.append(free if whole else max(min(free, left - after), 1))
+        left -= cpus[-1]
+    return cpus

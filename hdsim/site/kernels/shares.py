@@ -1,0 +1,280 @@
+"""Usage of accounts and users, its decay, and fair shares as Slurm's priority/multifactor computes them.
+
+Sources: "Fair Tree Fairshare Algorithm" and "Classic Fairshare Algorithm" of Slurm's documentation, and the behaviour
+of slurmctld 22.05, which was recorded: tied accounts are not merged, but taken one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.kernels.references import by_reference
+from hdsim.site.kernels.placing import Flags, Floats, Ints
+
+#: Level of an account that uses the shares of its parent, and the level before the first one.
+PARENT_LEVEL = 4294967294.0
+
+
+class ShareTree(NamedTuple):
+    """Associations: row 0 is root, and each comes after the one above it. All are (A,) unless it says otherwise.
+
+    Attributes:
+        above: Association above, -1 for that of root.
+        sharing: The association whose shares it divides: the nearest one above that has shares of its own.
+        user: Whether it is of a user.
+        own: Shares, -1 for those of the association above.
+        among: Shares of all that divide the same association.
+        shares: Normalised shares.
+        first: (A + 1,) first place in `child` of those that divide its shares.
+        child: (A - 1,) associations that divide the shares of another one.
+    """
+
+    above: Ints
+    sharing: Ints
+    user: Flags
+    own: Ints
+    among: Ints
+    shares: Floats
+    first: Ints
+    child: Ints
+
+
+class Shares(NamedTuple):
+    """Usage and fair shares, (A,) each.
+
+    Attributes:
+        usage: Usage in billing-seconds.
+        normal: Usage relative to that of root.
+        effective: Effective usage.
+        level: Fair share among siblings (Fair Tree).
+        factor: Fair-share factor of users, from 0 to 1.
+        order: (A - 1,) `ShareTree.child` in order of levels.
+        stack: (4, A) space.
+        before: (A,) space.
+    """
+
+    usage: Floats
+    normal: Floats
+    effective: Floats
+    level: Floats
+    factor: Floats
+    order: Ints
+    stack: Ints
+    before: Floats
+
+
+class Billing(NamedTuple):
+    """What jobs are billed, (J,) each.
+
+    Attributes:
+        start: Start in seconds.
+        rate: Billing-seconds in a second.
+        association: Association, -1 for none.
+    """
+
+    start: Floats
+    rate: Floats
+    association: Ints
+
+
+@part_of_kernel
+def _bill(tree: ShareTree, shares: Shares, billing: Billing, job: int, begin: float, end: float, decay: float) -> None:
+    """Adds the usage of a job in a period to its association and to those above it."""
+    length = end - max(begin, billing.start[job])
+    if length > 0.0:
+        amount = length * decay**length * billing.rate[job]
+        row = billing.association[job]
+        while row >= 0:
+            shares.usage[row] += amount
+            row = tree.above[row]
+
+
+@lean_kernel
+def bill(tree: ShareTree, shares: Shares, billing: Billing, job: int, begin: float, end: float, decay: float) -> None:
+    """Adds the usage of an ended job since the last calculation.
+
+    Args:
+        tree: Associations.
+        shares: Their usage.
+        billing: What jobs are billed.
+        job: The job.
+        begin: Time of the last calculation in seconds.
+        end: End of the job in seconds.
+        decay: Factor of usage that is a second old.
+    """
+    _bill(tree, shares, billing, job, begin, end, decay)
+
+
+@lean_kernel
+def bill_running(
+    tree: ShareTree, shares: Shares, billing: Billing, running: Ints, begin: float, end: float, decay: float
+) -> None:
+    """Lets usage decay, then adds that of (R,) running jobs since the last calculation; see `bill`."""
+    factor = decay ** (end - begin)
+    for row in range(len(shares.usage)):
+        shares.usage[row] *= factor
+    for job in running:
+        _bill(tree, shares, billing, job, begin, end, decay)
+
+
+@part_of_kernel
+def _normalise(shares: Shares, row: int) -> None:
+    whole = shares.usage[0]
+    shares.normal[row] = min(shares.usage[row] / whole, 1.0) if whole > 0.0 else 0.0
+
+
+@part_of_kernel
+def _level(tree: ShareTree, shares: Shares, row: int) -> None:
+    """Sets usage and level of an association among its siblings."""
+    used = shares.usage[tree.sharing[row]]
+    shares.effective[row] = shares.usage[row] / used if used > 0.0 else 0.0
+    _normalise(shares, row)
+    if tree.own[row] < 0:
+        shares.level[row] = math.inf if tree.user[row] else PARENT_LEVEL
+    elif tree.shares[row] == 0.0:
+        shares.level[row] = 0.0
+    else:
+        shares.level[row] = tree.shares[row] / shares.effective[row] if shares.effective[row] > 0.0 else math.inf
+
+
+@part_of_kernel
+def _sort(tree: ShareTree, shares: Shares, begin: int, end: int) -> None:
+    """Copies the siblings of a part of `child` to `order`, by descending level, users before accounts."""
+    for place in range(begin, end):
+        row = tree.child[place]
+        _level(tree, shares, row)
+        before = place
+        while before > begin:
+            other = shares.order[before - 1]
+            tied = shares.level[row] == shares.level[other]
+            if not (shares.level[row] > shares.level[other] or (tied and tree.user[row] and not tree.user[other])):
+                break
+            shares.order[before] = other
+            before -= 1
+        shares.order[before] = row
+
+
+@lean_kernel
+def fair_tree(tree: ShareTree, shares: Shares) -> None:
+    """Sets the factor of each user: its rank among all users, in the order of the tree, relative to their number.
+
+    Args:
+        tree: Associations; shares are normalised among siblings.
+        shares: Their usage; takes all else.
+    """
+    shares = by_reference(shares)
+    rank = 0
+    for row in range(len(tree.user)):
+        rank += tree.user[row]
+    users, following = rank, rank
+    place, begin, end, tied_above, before = (
+        shares.stack[0],
+        shares.stack[1],
+        shares.stack[2],
+        shares.stack[3],
+        shares.before,
+    )
+    place[0], begin[0], end[0], tied_above[0], before[0] = tree.first[0], tree.first[0], tree.first[1], 0, PARENT_LEVEL
+    _sort(tree, shares, tree.first[0], tree.first[1])
+    shares.normal[0], shares.effective[0] = 1.0, 1.0
+    depth = 0
+    while depth >= 0:
+        if place[depth] == end[depth]:
+            depth -= 1
+            continue
+        row = shares.order[place[depth]]
+        tied = before[depth] == shares.level[row]
+        if place[depth] == begin[depth] and tied_above[depth]:
+            tied = True
+        before[depth] = shares.level[row]
+        place[depth] += 1
+        if tree.user[row]:
+            if not tied:
+                rank = following
+            shares.factor[row] = rank / users
+            following -= 1
+        else:
+            depth += 1
+            place[depth], begin[depth], end[depth] = tree.first[row], tree.first[row], tree.first[row + 1]
+            tied_above[depth], before[depth] = tied, PARENT_LEVEL
+            _sort(tree, shares, tree.first[row], tree.first[row + 1])
+
+
+@part_of_kernel
+def _effective(tree: ShareTree, shares: Shares, row: int) -> None:
+    """Sets the effective usage of an association below one whose effective usage is set."""
+    _normalise(shares, row)
+    above = tree.sharing[row]
+    if above == 0:
+        shares.effective[row] = shares.normal[row]
+    elif tree.own[row] < 0 or tree.among[row] == 0:
+        shares.effective[row] = shares.effective[above]
+    else:
+        part = tree.own[row] / tree.among[row]
+        shares.effective[row] = shares.normal[row] + (shares.effective[above] - shares.normal[row]) * part
+
+
+@part_of_kernel
+def _classic_factor(tree: ShareTree, shares: Shares, row: int, dampening: float) -> float:
+    """Returns the factor of a user, whose effective usage is computed when it is needed first."""
+    own = tree.sharing[row] if tree.own[row] < 0 and row > 0 else row
+    if math.isnan(shares.effective[own]):
+        _effective(tree, shares, own)
+    part = tree.shares[own]
+    return 2.0 ** -(shares.effective[own] / part / dampening) if part > 0.0 else 0.0
+
+
+@lean_kernel
+def classic_factors(tree: ShareTree, shares: Shares, rows: Ints, dampening: float) -> None:
+    """Sets the factor of some associations: 2 to the power of -effective usage / shares / `dampening`."""
+    for row in rows:
+        shares.factor[row] = _classic_factor(tree, shares, row, dampening)
+
+
+@lean_kernel
+def classic(
+    tree: ShareTree,
+    shares: Shares,
+    billing: Billing,
+    running: Ints,
+    pending: Ints,
+    begin: float,
+    end: float,
+    decay: float,
+) -> None:
+    """Sets the effective usage of accounts, lets usage decay and adds that of running jobs since the last calculation.
+
+    The effective usage of a user is that at its first pending job in the order of all jobs, when that of the running
+    jobs before it has been added; that of a user without pending jobs is computed when it is needed.
+
+    Args:
+        tree: Associations; shares are normalised to those of root.
+        shares: Their usage.
+        billing: What jobs are billed.
+        running: (R,) running jobs, ascending.
+        pending: (Q,) pending jobs, ascending.
+        begin: Time of the last calculation in seconds.
+        end: Present time in seconds.
+        decay: Factor of usage that is a second old.
+    """
+    shares.normal[0], shares.effective[0] = 1.0, 1.0
+    for row in range(1, len(tree.user)):
+        shares.effective[row] = math.nan
+        if not tree.user[row]:
+            _effective(tree, shares, row)
+    factor = decay ** (end - begin)
+    for row in range(len(shares.usage)):
+        shares.usage[row] *= factor
+    place = 0
+    for job in pending:
+        while place < len(running) and running[place] < job:
+            _bill(tree, shares, billing, running[place], begin, end, decay)
+            place += 1
+        row = billing.association[job]
+        if row >= 0 and math.isnan(shares.effective[row]):
+            _effective(tree, shares, row)
+    while place < len(running):
+        _bill(tree, shares, billing, running[place], begin, end, decay)
+        place += 1

@@ -1,0 +1,193 @@
+"""Priorities of pending jobs as Slurm's priority/multifactor computes them.
+
+Sources: "Multifactor Priority Plugin" of Slurm's documentation, and the output of sprio of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hdsim.site.accounts import Accounts, FairShare, accounts_of
+from hdsim.site.jobs_table import SiteJobs, gpu_types
+from hdsim.site.kernels.running import RunningJobs
+from hdsim.site.model import NodeType, Site
+from hdsim.util.arrays import Flags, Floats, Ints
+
+#: PriorityFlags that are simulated.
+FLAGS = (
+    *("ACCRUE_ALWAYS", "FAIR_TREE", "NO_FAIR_TREE", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC", "NO_NORMAL_PART"),
+    *("NO_NORMAL_QOS", "NO_NORMAL_TRES", "SMALL_RELATIVE_TO_TIME", "MAX_TRES"),
+)
+_GREATEST = 2.0**32 - 1
+
+
+@dataclass
+class Factors:
+    """The weighted factors of some jobs, (Q,) each, as sprio prints them."""
+
+    age: Floats
+    association: Floats
+    fair_share: Floats
+    job_size: Floats
+    partition: Floats
+    qos: Floats
+    nice: Floats
+    tres: Floats  # (Q, T), of each TRES that has a weight
+
+    def total(self) -> Floats:
+        """(Q,) priorities."""
+        total = self.age + self.association + self.fair_share + self.job_size + self.partition + self.qos - self.nice
+        return np.minimum(np.floor(np.maximum(total + self.tres.sum(axis=1), 1.0)), _GREATEST)
+
+
+class Multifactor:
+    """Priorities of the jobs of a site; age and fair share are those of the last calculation.
+
+    Args:
+        site: The site.
+        jobs: Its jobs.
+        kinds: The type of each node.
+        members: (P, N) nodes of the partitions.
+        begin: Time of the first calculation in seconds since 1970; the others are PriorityCalcPeriod apart.
+    """
+
+    def __init__(self, site: Site, jobs: SiteJobs, kinds: list[NodeType], members: Flags, begin: float) -> None:
+        self._rules, self._jobs = site.priority, jobs
+        self.accounts: Accounts = accounts_of(site)
+        placed = jobs.association
+        association = np.where(placed >= 0, self.accounts.row_of[placed], -1) if site.associations else placed
+        self.fair_share = FairShare(site, self.accounts, association, begin)
+        self.period, self._calculated = site.priority.calculation_period, begin
+        self._association = association
+        self._accrued = jobs.submitted if "ACCRUE_ALWAYS" in self._flags else jobs.eligible
+        self._age, self._share = np.zeros(len(jobs)), np.zeros(len(jobs))
+        self._size = self._job_size(kinds) * site.priority.weight_job_size
+        self._of_partition = self._normal("PART", [one.priority_job_factor for one in site.partitions.values()])
+        self._of_partition *= site.priority.weight_partition
+        self._of_qos = np.append(self._normal("QOS", [one.priority for one in site.qos.values()]), 0.0)
+        self._of_qos *= site.priority.weight_qos
+        of_account = self._normal("ASSOC", self.accounts.priorities())
+        self._of_association = np.append(of_account, 0.0) * site.priority.weight_association
+        self.tres = list(site.priority.weight_tres)
+        self._requested = _requests(site, jobs, self.tres)
+        self._whole = _totals(kinds, members, self.tres)
+        self._billing = [one.billing_weights for one in site.partitions.values()]
+        self._usage_factor = np.append([one.usage_factor for one in site.qos.values()], 1.0)
+
+    @property
+    def _flags(self) -> list[str]:
+        return self._rules.flags
+
+    def _normal(self, what: str, values: list[int]) -> Floats:
+        """Returns values relative to the greatest one, unless a flag forbids it."""
+        given = np.array(values, np.float64)
+        if {f"NO_NORMAL_{what}", "NO_NORMAL_ALL"} & set(self._flags):
+            return given
+        greatest = given.max(initial=0.0)
+        return given / greatest if greatest > 0.0 else given
+
+    def _job_size(self, kinds: list[NodeType]) -> Floats:
+        """(J,) size factors, from 0 to 1."""
+        asked, nodes, cpus = self._jobs.demands, len(kinds), sum(kind.cpus for kind in kinds)
+        if "SMALL_RELATIVE_TO_TIME" in self._flags:
+            minutes = np.maximum(np.floor(asked.limit / 60.0), 1.0)
+            factor = np.maximum(asked.least * cpus / nodes, asked.cpus) / minutes / cpus
+            factor = 1.0 - factor if self._rules.favor_small else factor
+        elif self._rules.favor_small:
+            factor = ((nodes - asked.least) / nodes + (cpus - asked.cpus) / cpus) / 2.0
+        else:
+            factor = (asked.least / nodes + asked.cpus / cpus) / 2.0
+        return np.clip(factor, 0.0, 1.0)
+
+    def submit(self, jobs: Ints, now: float) -> None:
+        """Computes the factors of jobs that come, with the shares of the last calculation."""
+        longest = self._rules.max_age
+        waited = np.maximum(now - self._accrued[jobs], 0.0)
+        self._age[jobs] = np.minimum(waited / longest, 1.0) if 0 < longest < math.inf else waited > 0.0
+        self._share[jobs] = self.fair_share.factors(self._association[jobs])
+
+    def start(self, job: int, partition: int, now: float, nodes: int, cpus: int) -> None:
+        """Notes that a job starts: from now on it uses the share of its account."""
+        asked = self._jobs.demands
+        amounts = {
+            "cpu": float(cpus),
+            "node": float(nodes),
+            "mem": asked.memory_per_node[job] * nodes + asked.memory_per_cpu[job] * cpus,
+            "gres/gpu": float(asked.gpus[job] * nodes),
+        }
+        weighted = [weight * amounts.get(name, 0.0) for name, weight in self._billing[partition].items()]
+        combine = max if "MAX_TRES" in self._flags else sum
+        rate = combine(weighted) if weighted else float(cpus)
+        self.fair_share.start(job, now, rate * self._usage_factor[self._jobs.qos[job]])
+
+    def end(self, job: int, now: float) -> None:
+        """Adds the usage of a job that ends."""
+        self.fair_share.end(job, now)
+
+    def calculate(self, running: RunningJobs, pending: Ints, now: float) -> None:
+        """Makes the calculations that are due: usage, shares, and the factors of pending jobs."""
+        while self._calculated + self.period <= now:
+            self._calculated += self.period
+            self.fair_share.calculate(running.job[: running.length[0]], pending, self._calculated)
+            if self._calculated + self.period > now:
+                self.submit(pending, self._calculated)
+
+    def factors(self, jobs: Ints, partitions: Ints) -> Factors:
+        """Returns the weighted factors of (Q,) jobs in (Q,) partitions."""
+        rules, rows = self._rules, self._association[jobs]
+        weights = np.array([rules.weight_tres[name] for name in self.tres])
+        amounts = self._requested[jobs]
+        if not {"NO_NORMAL_TRES", "NO_NORMAL_ALL"} & set(self._flags):
+            whole = self._whole[partitions]
+            amounts = np.divide(amounts, whole, out=np.zeros_like(amounts), where=whole > 0.0)
+        return Factors(
+            age=self._age[jobs] * rules.weight_age,
+            association=self._of_association[rows],
+            fair_share=self._share[jobs] * rules.weight_fair_share,
+            job_size=self._size[jobs],
+            partition=self._of_partition[partitions],
+            qos=self._of_qos[self._jobs.qos[jobs]],
+            nice=self._jobs.nice[jobs],
+            tres=amounts * weights,
+        )
+
+
+def _requests(site: Site, jobs: SiteJobs, names: list[str]) -> Floats:
+    """Returns the (J, T) amounts of TRES that jobs ask for, memory in MiB."""
+    asked = jobs.demands
+    types = gpu_types(site)
+    made = np.zeros((len(jobs), len(names)))
+    for place, name in enumerate(names):
+        if name in ("cpu", "billing"):
+            made[:, place] = asked.cpus
+        elif name == "mem":
+            made[:, place] = asked.memory_per_node * asked.least + asked.memory_per_cpu * asked.cpus
+        elif name == "node":
+            made[:, place] = asked.least
+        elif name == "gres/gpu":
+            made[:, place] = asked.gpus * asked.least
+        elif name.removeprefix("gres/") in types:
+            of_type = asked.gpu_type == types.index(name.removeprefix("gres/"))
+            made[:, place] = np.where(of_type, asked.gpus * asked.least, 0)
+    return made
+
+
+def _totals(kinds: list[NodeType], members: Flags, names: list[str]) -> Floats:
+    """Returns the (P, T) amounts of TRES of partitions, memory in MiB."""
+    columns = []
+    for name in names:
+        if name in ("cpu", "billing"):
+            columns.append([float(kind.cpus) for kind in kinds])
+        elif name == "mem":
+            columns.append([kind.memory for kind in kinds])
+        elif name == "node":
+            columns.append([1.0] * len(kinds))
+        else:
+            asked = name.removeprefix("gres/")
+            own = (sum(n for key, n in kind.gres.items() if asked in (key, key.split(":")[0])) for kind in kinds)
+            columns.append([float(number) for number in own])
+    amounts = np.array(columns, np.float64).reshape(len(names), len(kinds))
+    return members.astype(np.float64) @ amounts.T
