@@ -27,9 +27,10 @@ TOLERANCE = 20
 
 @dataclass
 class Case:
-    """A recorded case; times are in seconds since its begin."""
+    """A recorded case; times are in seconds since 1970."""
 
     site: Site
+    zero: int  # second from which the case counts
     jobs: SiteJobs
     keys: list[str]
     slurm_ids: list[str]
@@ -43,7 +44,10 @@ class Case:
 def read_case(folder: Path, run: str = "") -> Case:
     """Reads a recorded case; run is ``2`` for its repetition."""
     document = read_slurm_conf(folder / "slurm.conf", Notes())
-    qos, associations = _accounts((folder / "README.txt").read_text(encoding="utf-8"))
+    notes = (folder / "README.txt").read_text(encoding="utf-8")
+    begun = re.search(r"epoch (\d+)", notes)
+    zero = int(begun[1]) if begun else 0
+    qos, associations = _accounts(notes)
     site = site_of(document | {"qos": qos, "associations": associations}, folder.name)
     account = {one["user"]: one["account"] for one in associations if "user" in one}
     asked = {row["k"]: row for row in _rows(folder / "jobs.csv")}
@@ -72,8 +76,8 @@ def read_case(folder: Path, run: str = "") -> Case:
         job = asked[row["key"].split("_")[0]]
         nodes, per_task = int(job.get("N") or 0), int(job.get("c") or 1)
         given = {
-            "submit": float(row["submit"]),
-            "eligible": float(row["eligible"] or row["submit"]),
+            "submit": zero + float(row["submit"]),
+            "eligible": zero + float(row["eligible"] or row["submit"]),
             "cpus": (int(job.get("n") or 0) or max(nodes, 1)) * per_task,
             "per_task": per_task,
             "partition": job.get("part") or None,
@@ -94,18 +98,19 @@ def read_case(folder: Path, run: str = "") -> Case:
             columns[name].append(value)
     log = [line.split()[3] for line in (folder / f"order{run}.txt").read_text().splitlines()]
     started = {job: position for position, job in enumerate(log)}
-    start = np.array([_time(row["start"]) for row in results])
+    start = np.array([zero + _time(row["start"]) for row in results])
     order = sorted(
         (row for row in range(len(results)) if start[row] < math.inf and results[row]["nodes"] != "None assigned"),
         key=lambda row: (start[row], started.get(results[row]["jobid"], 0)),
     )
     return Case(
         site=site,
+        zero=zero,
         jobs=jobs_table(columns, site, str(folder)),
         keys=[row["key"] for row in results],
         slurm_ids=[row["jobid"] for row in results],
         start=start,
-        end=np.array([_time(row["end"]) for row in results]),
+        end=np.array([zero + _time(row["end"]) for row in results]),
         nodes=[[place[name] for name in expand_nodes(row["nodes"]) if name in place] for row in results],
         order=order,
         priority=np.array([float(row["priority"] or 0) for row in results]),
@@ -179,7 +184,7 @@ def state_at(
     case: Case, begun: list[int], now: float, on_each: Mapping[int, list[int]] | None = None, begin: float = 0.0
 ) -> SlurmScheduler:
     """The recorded state at a time, after some starts; priorities are calculated from `begin` on."""
-    scheduler = SlurmScheduler(case.site, case.jobs, begin)
+    scheduler = SlurmScheduler(case.site, case.jobs, case.zero + begin)
     events = [(case.start[job], 1, job) for job in begun] + [
         (case.end[job], 0, job) for job in begun if case.end[job] <= now
     ]

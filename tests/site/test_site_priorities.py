@@ -43,7 +43,7 @@ def differing(case: Case, name: str, at: float, differences: Callable[[SlurmSche
     A command is answered some seconds of the faster clock after it is given.
     """
     found = []
-    for answered in (at, at + 5.0, at + 10.0):
+    for answered in case.zero + at + np.array([0.0, 5.0, 10.0]):
         begun = [job for job in case.order if case.start[job] <= answered]
         phases = PHASES.get(name, range(1))
         found += [differences(state_at(case, begun, answered, begin=phase - 60.0)) for phase in phases]
