@@ -48,7 +48,8 @@ def read_case(folder: Path, run: str = "") -> Case:
     begun = re.search(r"epoch (\d+)", notes)
     zero = int(begun[1]) if begun else 0
     qos, associations = _accounts(notes)
-    site = site_of(document | {"qos": qos, "associations": associations}, folder.name)
+    document |= {"qos": qos, "associations": associations, "reservations": _reservations(notes, zero)}
+    site = site_of(document, folder.name)
     account = {one["user"]: one["account"] for one in associations if "user" in one}
     asked = {row["k"]: row for row in _rows(folder / "jobs.csv")}
     # Jobs that never became eligible have no times.
@@ -141,6 +142,17 @@ def _accounts(notes: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return qos, made
 
 
+def _reservations(notes: str, zero: int) -> dict[str, Any]:
+    """The reservations that the commands of a case have made."""
+    made = {}
+    for line in re.findall(r"scontrol create reservation (.*)$", notes, re.MULTILINE):
+        given = dict(pair.split("=", 1) for pair in line.split())
+        start = zero + float(given["starttime"].removeprefix("@T"))
+        end = start + 60 * float(given["duration"])
+        made[given["reservationname"]] = {"nodes": given["nodes"], "start": start, "end": end}
+    return made
+
+
 def _time(text: str) -> float:
     return math.inf if text in ("", "None", "Unknown") else float(text)
 
@@ -154,8 +166,10 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(file)
 
 
-def unexplained(case: Case, tolerance: float = TOLERANCE) -> tuple[list[str], list[str]]:
+def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) -> tuple[list[str], list[str]]:
     """Returns the jobs whose starts the passes do not explain, and those that they put on other nodes.
+
+    Priorities are calculated from `begin` on, in seconds of the case.
 
     Each start is looked at for itself: from the recorded running and pending jobs of any of the seconds before it.
     """
@@ -165,7 +179,7 @@ def unexplained(case: Case, tolerance: float = TOLERANCE) -> tuple[list[str], li
         begun, at = case.order[:position], case.start[job]
         found: Start | None = None
         for now in np.arange(max(at - tolerance, case.jobs.eligible[job]), at + 1.5):
-            scheduler = state_at(case, begun, float(now), on_each)
+            scheduler = state_at(case, begun, float(now), on_each, begin)
             started = scheduler.main(now)
             if case.site.slurm.type == "backfill":
                 started += scheduler.backfill(now)
