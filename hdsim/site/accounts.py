@@ -9,6 +9,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.site.formats import time_zone
+from hdsim.site.kernels.quotas import Quotas
 from hdsim.site.kernels.shares import (
     Billing,
     Shares,
@@ -123,10 +124,11 @@ class FairShare:
         site: The site.
         accounts: Its associations.
         association: (J,) row of the association of each job, -1 for none.
+        quotas: Limits of what was used.
         begin: Time of the first calculation in seconds since 1970.
     """
 
-    def __init__(self, site: Site, accounts: Accounts, association: Ints, begin: float) -> None:
+    def __init__(self, site: Site, accounts: Accounts, association: Ints, quotas: Quotas, begin: float) -> None:
         rules, count, jobs = site.priority, len(accounts.rows), len(association)
         self._classic, self._dampening = "NO_FAIR_TREE" in rules.flags, rules.fair_share_dampening
         self.tree = accounts.tree
@@ -141,7 +143,9 @@ class FairShare:
             stack=np.zeros((4, count), np.int64),
             before=floats[5],
         )
-        self.billing = Billing(np.zeros(jobs), np.zeros(jobs), association)
+        self._quotas = quotas
+        start, rate, factor, cpus, held = np.zeros((5, jobs))
+        self.billing = Billing(start, rate, factor, cpus, held, association)
         self._decay = 1.0 - _LN_2 / rules.decay_half_life if 0 < rules.decay_half_life < np.inf else 1.0
         self._last = begin
         self._period, self._zone = rules.usage_reset_period, time_zone(site.time_zone)
@@ -149,25 +153,27 @@ class FairShare:
         none = np.zeros(0, np.int64)
         self.calculate(none, none, begin)
 
-    def start(self, job: int, now: float, rate: float) -> None:
-        """Notes that a job starts and how many billing-seconds it uses a second."""
-        self.billing.start[job], self.billing.rate[job] = now, rate
+    def start(self, job: int, now: float, rate: float, factor: float, cpus: int, nodes: int) -> None:
+        """Notes that a job starts, how many billing-seconds it uses a second and by which factor seconds count."""
+        billing = self.billing
+        billing.start[job], billing.rate[job], billing.factor[job] = now, rate, factor
+        billing.cpus[job], billing.nodes[job] = cpus, nodes
 
     def end(self, job: int, now: float) -> None:
         """Adds the usage of a job that ends."""
-        if self.billing.association[job] >= 0:
-            bill(self.tree, self.shares, self.billing, job, self._last, now, self._decay)
+        bill(self.tree, self.shares, self._quotas, self.billing, job, self._last, now, self._decay)
 
     def calculate(self, running: Ints, pending: Ints, now: float) -> None:
         """Lets usage decay, adds that of (R,) running jobs and calculates the shares; (Q,) jobs are pending."""
         if now >= self._reset:
             self.shares.usage[:] = 0.0
+            self._quotas.spent[~self._quotas.lasting] = 0.0
             self._reset = self._next_reset(now)
         period = self._last, now, self._decay
         if self._classic:
-            classic(self.tree, self.shares, self.billing, np.sort(running), np.sort(pending), *period)
+            classic(self.tree, self.shares, self._quotas, self.billing, np.sort(running), np.sort(pending), *period)
         else:
-            bill_running(self.tree, self.shares, self.billing, running, *period)
+            bill_running(self.tree, self.shares, self._quotas, self.billing, running, *period)
             fair_tree(self.tree, self.shares)
         self._last = now
 

@@ -39,6 +39,7 @@ class SiteJobs:
     feature: Ints  # (J,) row of `features`
     reservation: Ints  # place among the site's reservations, -1 for none
     held: Flags
+    licenses: Ints  # (J, L) licences of each kind of the site
 
     def __len__(self) -> int:
         return len(self.submitted)
@@ -95,6 +96,7 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
         **_features(site, column("constraints", ""), known),
         reservation=_of_names("reservation", column("reservation", ""), list(site.reservations), known),
         held=np.array(column("held", False), np.bool_),
+        licenses=_licenses(column("licenses", ""), list(site.licenses), known),
     )
 
 
@@ -138,7 +140,6 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
         memory_per_node=np.where(of_cpu, 0.0, memory),
         whole=np.array(column("whole", False), np.bool_) | exclusive,
         limit=np.where(np.isinf(limit), _YEAR, limit),
-        licenses=_licenses(column("licenses", ""), list(site.licenses), known),
         **_gpus(column("gres", ""), site, known),
     )
 

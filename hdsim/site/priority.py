@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hdsim.site.accounts import Accounts, FairShare, accounts_of
+from hdsim.site.accounts import Accounts, FairShare
 from hdsim.site.jobs_table import SiteJobs, gpu_types
+from hdsim.site.kernels.quotas import Quotas
 from hdsim.site.kernels.running import RunningJobs
 from hdsim.site.model import NodeType, Site
 from hdsim.util.arrays import Flags, Floats, Ints
@@ -51,15 +52,25 @@ class Multifactor:
         jobs: Its jobs.
         kinds: The type of each node.
         members: (P, N) nodes of the partitions.
+        accounts: The associations of the site.
+        quotas: Limits of what was used.
         begin: Time of the first calculation in seconds since 1970; the others are PriorityCalcPeriod apart.
     """
 
-    def __init__(self, site: Site, jobs: SiteJobs, kinds: list[NodeType], members: Flags, begin: float) -> None:
-        self._rules, self._jobs = site.priority, jobs
-        self.accounts: Accounts = accounts_of(site)
+    def __init__(
+        self,
+        site: Site,
+        jobs: SiteJobs,
+        kinds: list[NodeType],
+        members: Flags,
+        accounts: Accounts,
+        quotas: Quotas,
+        begin: float,
+    ) -> None:
+        self._rules, self._jobs, self.accounts = site.priority, jobs, accounts
         placed = jobs.association
         association = np.where(placed >= 0, self.accounts.row_of[placed], -1) if site.associations else placed
-        self.fair_share = FairShare(site, self.accounts, association, begin)
+        self.fair_share = FairShare(site, accounts, association, quotas, begin)
         self.period, self._calculated = site.priority.calculation_period, begin
         self._association = association
         self._accrued = jobs.submitted if "ACCRUE_ALWAYS" in self._flags else jobs.eligible
@@ -121,7 +132,7 @@ class Multifactor:
         weighted = [weight * amounts.get(name, 0.0) for name, weight in self._billing[partition].items()]
         combine = max if "MAX_TRES" in self._flags else sum
         rate = combine(weighted) if weighted else float(cpus)
-        self.fair_share.start(job, now, rate * self._usage_factor[self._jobs.qos[job]])
+        self.fair_share.start(job, now, rate, self._usage_factor[self._jobs.qos[job]], cpus, nodes)
 
     def end(self, job: int, now: float) -> None:
         """Adds the usage of a job that ends."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import ConfigError
+from hdsim.site.accounts import accounts_of
 from hdsim.site.formats import expand_nodes, fold_nodes
 from hdsim.site.jobs_table import SiteJobs, gpu_types
 from hdsim.site.kernels.passes import (
@@ -24,9 +25,11 @@ from hdsim.site.kernels.passes import (
 )
 from hdsim.site.kernels.placing import SiteNodes, Usage
 from hdsim.site.kernels.running import RunningJobs, hold, release
-from hdsim.site.model import Limits, NodeType, Site
+from hdsim.site.model import NodeType, Site
 from hdsim.site.platform import nodes_of
 from hdsim.site.priority import FLAGS, Multifactor
+from hdsim.site.quotas import not_simulated, quotas_of
+from hdsim.site.reasons import Reasons
 from hdsim.util.arrays import Flags, Floats, Ints
 
 #: Parameters of SchedulerParameters that this reads, with Slurm's defaults.
@@ -85,10 +88,7 @@ def refuse(site: Site) -> list[str]:
             found.append(f"partition {name}: MaxCPUsPerNode")
         if one.qos or one.allow_accounts or one.deny_accounts or one.allow_qos or one.deny_qos or one.allow_groups:
             found.append(f"partition {name}: its QOS and lists of accounts, QOS and groups")
-    if "limits" in site.slurm.enforce:
-        holders = {f"QOS {name}": one.limits for name, one in site.qos.items()}
-        holders |= {f"association {one.account} {one.user}".rstrip(): one.limits for one in site.associations}
-        found += [f"limits of {name}" for name, limits in holders.items() if limits != Limits()]
+    found += not_simulated(site)
     for key, kind in site.nodes.items():
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
             found.append(f"nodes {key}: several types of GPUs on a node")
@@ -148,13 +148,17 @@ class SlurmScheduler:
         partitions = site.partitions.values()
         self.members = self._listed([one.nodes if one.state == "UP" else "" for one in partitions])
         kinds = [kind for _, kind in nodes]
-        several = site.priority.type == "multifactor"
-        self.multifactor = Multifactor(site, jobs, kinds, self.members, begin) if several else None
+        accounts = accounts_of(site)
+        self.reasons = Reasons()
+        self.limits = quotas_of(site, jobs, accounts, self.reasons, len(nodes))
+        self.multifactor: Multifactor | None = None
+        if site.priority.type == "multifactor":
+            quotas = self.limits.quotas
+            self.multifactor = Multifactor(site, jobs, kinds, self.members, accounts, quotas, begin)
         self._priorities = priorities or self._priorities_of_site
         number, count = len(self.nodes.cpus), len(jobs)
-        licenses = np.array(list(site.licenses.values()), np.int64)
         free = self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64), self.nodes.gpus.copy()
-        self.usage = Usage(*free, licenses)
+        self.usage = Usage(*free)
         places, ints = np.zeros((2, count * 2 + number), np.int64), np.zeros((3, count), np.int64)
         self.running = RunningJobs(
             ints[0], np.zeros(count), ints[1], ints[2], places[0], places[1], np.zeros(2, np.int64)
@@ -226,7 +230,7 @@ class SlurmScheduler:
         listed, on_each = np.array(list(nodes), np.int64), np.array(list(cpus), np.int64)
         self._reserve_places(len(listed))
         end = start + self.jobs.demands.limit[job]
-        hold(self.usage, self.jobs.demands, self.running, job, end, listed, on_each, len(listed))
+        hold(self.usage, self.jobs.demands, self.running, self.limits.quotas, job, end, listed, on_each, len(listed))
         self._bill(job, start, self.jobs.partitions[job][0])
 
     def _bill(self, job: int, now: float, partition: int) -> None:
@@ -239,7 +243,7 @@ class SlurmScheduler:
         """Takes back all that a job holds, at a time in seconds since 1970."""
         if self.multifactor is not None:
             self.multifactor.end(job, now)
-        release(self.usage, self.jobs.demands, self.running, job)
+        release(self.usage, self.jobs.demands, self.running, self.limits.quotas, job)
 
     def calculate(self, now: float) -> None:
         """Makes the calculations of priorities that are due (PriorityCalcPeriod) until a time in seconds since 1970."""
@@ -264,7 +268,7 @@ class SlurmScheduler:
         self._reserve_places(len(self.pending) * len(self.nodes.cpus))
         table = self.jobs
         access = Access(self.members, table.features, table.feature, self.service, self.calendar)
-        state = self.nodes, self.usage, table.demands, self.running, self.ordered(now)
+        state = self.nodes, self.usage, table.demands, self.running, self.limits.quotas, self.ordered(now)
         count = kernel(*state, access, rules, *plan, self._space, now)
         started = []
         for job in self._space.started[:count].tolist():

@@ -12,7 +12,10 @@ import pytest
 from recorded import Case, read_case, state_at
 
 from hdsim.site.accounts import FairShare, accounts_of
-from hdsim.site.model import Association, Site
+from hdsim.site.jobs_table import jobs_table
+from hdsim.site.model import Association, Partition, Site
+from hdsim.site.quotas import quotas_of
+from hdsim.site.reasons import Reasons
 from hdsim.site.scheduler import SlurmScheduler
 
 #: Cases, and the seconds of the first calculation in them, which nothing records and which drifts on a faster clock:
@@ -141,10 +144,19 @@ def tree(rows: list[tuple[str, str, str, int]]) -> Site:
     return Site(associations=made)
 
 
+def fair_share(site: Site, association: np.ndarray, begin: float) -> FairShare:
+    """The shares of a site without limits; jobs belong to rows of its tree."""
+    none = {"submit": [0.0] * len(association), "cpus": [1] * len(association), "partition": [None] * len(association)}
+    accounts = accounts_of(site)
+    site.partitions["p"] = Partition(nodes="ALL", default=True)
+    jobs = jobs_table(none, site)
+    return FairShare(site, accounts, association, quotas_of(site, jobs, accounts, Reasons(), 1).quotas, begin)
+
+
 def shares_of(site: Site, usage: dict[str, float]) -> dict[str, float]:
     """The factor of each user after usage of users in billing-seconds."""
     accounts = accounts_of(site)
-    fair = FairShare(site, accounts, np.zeros(0, np.int64), 0.0)
+    fair = fair_share(site, np.zeros(0, np.int64), 0.0)
     for row, one in enumerate(accounts.rows):
         up = row if one.user else -1
         while up >= 0:
@@ -177,9 +189,9 @@ def test_users_come_before_accounts_and_share_ranks() -> None:
 def test_usage_decays_by_the_linear_factor_of_slurm() -> None:
     site = tree([("a1", "", "", 1), ("a1", "u1", "", 1)])
     site.priority.decay_half_life = 3600.0
-    fair = FairShare(site, accounts_of(site), np.array([2]), 0.0)
+    fair = fair_share(site, np.array([2]), 0.0)
     none = np.zeros(0, np.int64)
-    fair.start(0, 0.0, 4.0)
+    fair.start(0, 0.0, 4.0, 1.0, 4, 1)
     fair.calculate(np.array([0]), none, 60.0)
     fair.calculate(none, none, 660.0)
     factor = 1.0 - 0.693 / 3600.0
@@ -191,9 +203,9 @@ def test_usage_is_reset_at_the_begin_of_a_month_of_the_site() -> None:
     site.time_zone, site.priority.usage_reset_period = "Europe/Berlin", "MONTHLY"
     site.priority.decay_half_life = 0.0
     march = 1772319600.0  # 2026-03-01T00:00:00+01:00
-    fair = FairShare(site, accounts_of(site), np.array([2]), march - 600.0)
+    fair = fair_share(site, np.array([2]), march - 600.0)
     none = np.zeros(0, np.int64)
-    fair.start(0, march - 600.0, 1.0)
+    fair.start(0, march - 600.0, 1.0, 1.0, 1, 1)
     fair.calculate(np.array([0]), none, march - 1.0)
     assert fair.shares.usage[2] == 599.0
     fair.calculate(none, none, march)
@@ -205,7 +217,7 @@ def test_classic_shares_by_hand() -> None:
     site = tree([("a1", "", "", 1), ("a1", "u1", "", 1), ("a2", "", "", 1), ("a2", "u2", "", 1)])
     site.priority.flags = ["NO_FAIR_TREE"]
     accounts = accounts_of(site)
-    fair = FairShare(site, accounts, np.zeros(0, np.int64), 0.0)
+    fair = fair_share(site, np.zeros(0, np.int64), 0.0)
     for row, one in enumerate(accounts.rows):
         fair.shares.usage[row] = 10.0 if one.account in ("root", "a1") else 0.0
     none = np.zeros(0, np.int64)

@@ -14,6 +14,7 @@ import numpy as np
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.references import by_reference
 from hdsim.site.kernels.placing import Chosen, Demands, Flags, Floats, Ints, SiteNodes, Usage, choose, make_chosen
+from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, Quotas, exhausted
 from hdsim.site.kernels.running import RunningJobs, change_usage, hold
 
 #: First width in seconds of the windows in which running jobs end together, when a later start is sought.
@@ -133,6 +134,7 @@ class Space(NamedTuple):
         counts: (P,) jobs of each partition that were tested.
         users: (U,) jobs of each user that were tested.
         started: (J,) jobs that the pass has started.
+        reason: (J,) code of the reason why each job does not start.
     """
 
     chosen: Chosen
@@ -144,6 +146,7 @@ class Space(NamedTuple):
     counts: Ints
     users: Ints
     started: Ints
+    reason: Ints
 
 
 def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
@@ -155,7 +158,7 @@ def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
 def make_space(nodes: int, partitions: int, users: int, jobs: int) -> Space:
     """Returns space for passes."""
     ints = np.zeros((3, nodes), np.int64)
-    future = Usage(ints[0], np.zeros(nodes), ints[1], ints[2], np.zeros(0, np.int64))
+    future = Usage(ints[0], np.zeros(nodes), ints[1], ints[2])
     flags = np.zeros((3, nodes), np.bool_)
     return Space(
         make_chosen(nodes),
@@ -166,6 +169,7 @@ def make_space(nodes: int, partitions: int, users: int, jobs: int) -> Space:
         np.zeros(partitions, np.bool_),
         np.zeros(partitions, np.int64),
         np.zeros(users, np.int64),
+        np.zeros(jobs, np.int64),
         np.zeros(jobs, np.int64),
     )
 
@@ -182,15 +186,6 @@ def _equal(flags: Flags, others: Flags) -> bool:
     for node in range(len(flags)):
         equal &= flags[node] == others[node]
     return equal
-
-
-@part_of_kernel
-def _has_licenses(usage: Usage, demands: Demands, job: int) -> bool:
-    """Whether the licences that a job asks for are free."""
-    free = True
-    for kind in range(len(usage.licenses)):
-        free &= demands.licenses[job, kind] <= usage.licenses[kind]
-    return free
 
 
 @part_of_kernel
@@ -221,12 +216,22 @@ def _beside_reservations(calendar: Calendar, row: int, start: float, end: float,
     return removed
 
 
+@part_of_kernel
+def _cpus(chosen: Chosen, count: int) -> int:
+    """Returns the CPUs of a choice of nodes."""
+    total = 0
+    for k in range(count):
+        total += chosen.cpus[k]
+    return total
+
+
 @lean_kernel
 def main_pass(
     nodes: SiteNodes,
     usage: Usage,
     demands: Demands,
     running: RunningJobs,
+    quotas: Quotas,
     pending: PendingJobs,
     access: Access,
     rules: Rules,
@@ -240,6 +245,7 @@ def main_pass(
         usage: Their use.
         demands: Demands of all jobs.
         running: Running jobs.
+        quotas: Capacities that limits and licences set.
         pending: Pending jobs.
         access: The nodes that jobs may be on.
         rules: Parameters.
@@ -249,11 +255,12 @@ def main_pass(
     Returns:
         The number of jobs that have started.
     """
-    usage, demands, running, space = (
+    usage, demands, running, space, quotas = (
         by_reference(usage),
         by_reference(demands),
         by_reference(running),
         by_reference(space),
+        by_reference(quotas),
     )
     calendar, chosen, started, tested = access.calendar, by_reference(space.chosen), 0, 0
     _copy(access.service, space.open)
@@ -261,7 +268,10 @@ def main_pass(
     space.counts[:] = 0
     for place in range(len(pending.job)):
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
-        if running.last[job] > 0 or (row < 0 and space.closed[partition]):
+        if running.last[job] > 0:
+            continue
+        if row < 0 and space.closed[partition]:
+            space.reason[job] = PRIORITY
             continue
         if tested == rules.depth:
             break
@@ -270,17 +280,26 @@ def main_pass(
         if rules.partition_depth and space.counts[partition] > rules.partition_depth:
             continue
         if row >= 0 and not calendar.begin[row] <= now < calendar.end[row]:
+            space.reason[job] = RESERVATION
             continue
-        if not _has_licenses(usage, demands, job):
+        limited = exhausted(quotas, job, demands.cpus[job], chosen.node, 0, demands.least[job])
+        if limited:
+            space.reason[job] = limited
             continue
         blocked = _permitted(access, space.open, partition, job, space.among) < demands.least[job]
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
         count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
         if count:
-            hold(usage, demands, running, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
+            limited = exhausted(quotas, job, _cpus(chosen, count), chosen.node, count, count)
+            if limited:
+                space.reason[job] = limited
+                continue
+            hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
             space.started[started] = job
             started += 1
-        elif row < 0 and not reserved:
+            continue
+        space.reason[job] = NOT_AVAILABLE if reserved else RESOURCES
+        if row < 0 and not reserved:
             space.closed[partition] = True
             for node in range(len(space.open)):
                 space.open[node] &= not access.members[partition, node]
@@ -434,6 +453,7 @@ def backfill_pass(
     usage: Usage,
     demands: Demands,
     running: RunningJobs,
+    quotas: Quotas,
     pending: PendingJobs,
     access: Access,
     rules: Rules,
@@ -448,6 +468,7 @@ def backfill_pass(
         usage: Their use.
         demands: Demands of all jobs.
         running: Running jobs.
+        quotas: Capacities that limits and licences set.
         pending: Pending jobs.
         access: The nodes that jobs may be on.
         rules: Parameters.
@@ -458,11 +479,12 @@ def backfill_pass(
     Returns:
         The number of jobs that have started.
     """
-    usage, demands, running, space = (
+    usage, demands, running, space, quotas = (
         by_reference(usage),
         by_reference(demands),
         by_reference(running),
         by_reference(space),
+        by_reference(quotas),
     )
     plan, chosen, started, tested = by_reference(plan), by_reference(space.chosen), 0, 0
     calendar = access.calendar
@@ -489,7 +511,9 @@ def backfill_pass(
         if rules.tested_of_user and space.users[user] >= rules.tested_of_user:
             continue
         space.users[user] += 1
-        if not _has_licenses(usage, demands, job):
+        limited = exhausted(quotas, job, demands.cpus[job], chosen.node, 0, demands.least[job])
+        if limited:
+            space.reason[job] = limited
             continue
         limit, planned = demands.limit[job], plan.planned[job]
         only_now = not pending.reserves[place] or (rules.one_reservation and not math.isnan(planned))
@@ -540,8 +564,12 @@ def backfill_pass(
                 break
         if not count:
             continue
+        limited = exhausted(quotas, job, _cpus(chosen, count), chosen.node, count, count)
+        if limited:
+            space.reason[job] = limited
+            continue
         if start <= now:
-            hold(usage, demands, running, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
+            hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
             space.started[started] = job
             started += 1
             if rules.started and started == rules.started:

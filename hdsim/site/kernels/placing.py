@@ -52,7 +52,6 @@ class Demands(NamedTuple):
         memory_per_node: MiB of each node.
         whole: The job takes whole nodes.
         limit: Time limit in seconds.
-        licenses: (J, L) licences of each kind.
         gpus: GPUs on each node.
         gpu_type: Their type, -1 for any.
     """
@@ -65,27 +64,24 @@ class Demands(NamedTuple):
     memory_per_node: Floats
     whole: Flags
     limit: Floats
-    licenses: Ints
     gpus: Ints
     gpu_type: Ints
 
 
 class Usage(NamedTuple):
-    """Nodes and licences at a time.
+    """Nodes at a time.
 
     Attributes:
         cpus: (N,) free CPUs.
         memory: (N,) free memory in MiB.
         jobs: (N,) jobs on each node.
         gpus: (N,) free GPUs.
-        licenses: (L,) free licences of each kind.
     """
 
     cpus: Ints
     memory: Floats
     jobs: Ints
     gpus: Ints
-    licenses: Ints
 
 
 class Chosen(NamedTuple):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.site.kernels.placing import Demands, Floats, Ints, Usage
+from hdsim.site.kernels.quotas import Quotas, charge
 
 
 class RunningJobs(NamedTuple):
@@ -40,7 +41,15 @@ def change_usage(usage: Usage, demands: Demands, job: int, node: int, cpus: int,
 
 @lean_kernel
 def hold(
-    usage: Usage, demands: Demands, running: RunningJobs, job: int, end: float, nodes: Ints, cpus: Ints, count: int
+    usage: Usage,
+    demands: Demands,
+    running: RunningJobs,
+    quotas: Quotas,
+    job: int,
+    end: float,
+    nodes: Ints,
+    cpus: Ints,
+    count: int,
 ) -> None:
     """Gives a job CPUs on nodes until a time.
 
@@ -48,6 +57,7 @@ def hold(
         usage: Use of the nodes.
         demands: Demands of all jobs.
         running: Running jobs.
+        quotas: Capacities.
         job: The job.
         end: Expected end in seconds.
         nodes: (k,) nodes.
@@ -61,8 +71,7 @@ def hold(
         length[1] += 1
         change_usage(usage, demands, job, nodes[k], cpus[k], 1)
     running.last[job] = length[1]
-    for kind in range(len(usage.licenses)):
-        usage.licenses[kind] -= demands.licenses[job, kind]
+    charge(quotas, job, running.node, running.cpus, running.first[job], running.last[job], 1)
     place = length[0]
     while place > 0 and running.end[place - 1] > end:
         running.job[place], running.end[place] = running.job[place - 1], running.end[place - 1]
@@ -72,12 +81,11 @@ def hold(
 
 
 @lean_kernel
-def release(usage: Usage, demands: Demands, running: RunningJobs, job: int) -> None:
+def release(usage: Usage, demands: Demands, running: RunningJobs, quotas: Quotas, job: int) -> None:
     """Takes back all that a running job holds; it counts as one that has run."""
     for place in range(running.first[job], running.last[job]):
         change_usage(usage, demands, job, running.node[place], running.cpus[place], -1)
-    for kind in range(len(usage.licenses)):
-        usage.licenses[kind] += demands.licenses[job, kind]
+    charge(quotas, job, running.node, running.cpus, running.first[job], running.last[job], -1)
     place = 0
     while running.job[place] != job:
         place += 1

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.references import by_reference
 from hdsim.site.kernels.placing import Flags, Floats, Ints
+from hdsim.site.kernels.quotas import Quotas
 
 #: Level of an account that uses the shares of its parent, and the level before the first one.
 PARENT_LEVEL = 4294967294.0
@@ -71,52 +72,97 @@ class Billing(NamedTuple):
     Attributes:
         start: Start in seconds.
         rate: Billing-seconds in a second.
+        factor: Seconds that a second counts for (UsageFactor of the QOS).
+        cpus: CPUs.
+        nodes: Nodes.
         association: Association, -1 for none.
     """
 
     start: Floats
     rate: Floats
+    factor: Floats
+    cpus: Floats
+    nodes: Floats
     association: Ints
 
 
 @part_of_kernel
-def _bill(tree: ShareTree, shares: Shares, billing: Billing, job: int, begin: float, end: float, decay: float) -> None:
-    """Adds the usage of a job in a period to its association and to those above it."""
+def _bill(
+    tree: ShareTree,
+    shares: Shares,
+    quotas: Quotas,
+    billing: Billing,
+    job: int,
+    begin: float,
+    end: float,
+    decay: float,
+) -> None:
+    """Adds the usage of a job in a period to its association, to those above it and to what limits count."""
     length = end - max(begin, billing.start[job])
     if length > 0.0:
-        amount = length * decay**length * billing.rate[job]
+        seconds = length * decay**length * billing.factor[job]
         row = billing.association[job]
         while row >= 0:
-            shares.usage[row] += amount
+            shares.usage[row] += seconds * billing.rate[job]
             row = tree.above[row]
+        for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
+            amount = quotas.rate_fixed[k] + quotas.rate_per_cpu[k] * billing.cpus[job]
+            meter = quotas.meter[k]
+            whole = length * billing.factor[job] if quotas.lasting[meter] else seconds
+            quotas.spent[meter] += whole * (amount + quotas.rate_per_node[k] * billing.nodes[job])
+
+
+@part_of_kernel
+def _decay(shares: Shares, quotas: Quotas, factor: float) -> None:
+    """Multiplies what was used by a factor."""
+    for row in range(len(shares.usage)):
+        shares.usage[row] *= factor
+    for meter in range(len(quotas.spent)):
+        if not quotas.lasting[meter]:
+            quotas.spent[meter] *= factor
 
 
 @lean_kernel
-def bill(tree: ShareTree, shares: Shares, billing: Billing, job: int, begin: float, end: float, decay: float) -> None:
+def bill(
+    tree: ShareTree,
+    shares: Shares,
+    quotas: Quotas,
+    billing: Billing,
+    job: int,
+    begin: float,
+    end: float,
+    decay: float,
+) -> None:
     """Adds the usage of an ended job since the last calculation.
 
     Args:
         tree: Associations.
         shares: Their usage.
+        quotas: Limits of what was used.
         billing: What jobs are billed.
         job: The job.
         begin: Time of the last calculation in seconds.
         end: End of the job in seconds.
         decay: Factor of usage that is a second old.
     """
-    _bill(tree, shares, billing, job, begin, end, decay)
+    _bill(tree, shares, quotas, billing, job, begin, end, decay)
 
 
 @lean_kernel
 def bill_running(
-    tree: ShareTree, shares: Shares, billing: Billing, running: Ints, begin: float, end: float, decay: float
+    tree: ShareTree,
+    shares: Shares,
+    quotas: Quotas,
+    billing: Billing,
+    running: Ints,
+    begin: float,
+    end: float,
+    decay: float,
 ) -> None:
     """Lets usage decay, then adds that of (R,) running jobs since the last calculation; see `bill`."""
-    factor = decay ** (end - begin)
-    for row in range(len(shares.usage)):
-        shares.usage[row] *= factor
+    _decay(shares, quotas, decay ** (end - begin))
     for job in running:
-        _bill(tree, shares, billing, job, begin, end, decay)
+        _bill(tree, shares, quotas, billing, job, begin, end, decay)
 
 
 @part_of_kernel
@@ -237,6 +283,7 @@ def classic_factors(tree: ShareTree, shares: Shares, rows: Ints, dampening: floa
 def classic(
     tree: ShareTree,
     shares: Shares,
+    quotas: Quotas,
     billing: Billing,
     running: Ints,
     pending: Ints,
@@ -252,6 +299,7 @@ def classic(
     Args:
         tree: Associations; shares are normalised to those of root.
         shares: Their usage.
+        quotas: Limits of what was used.
         billing: What jobs are billed.
         running: (R,) running jobs, ascending.
         pending: (Q,) pending jobs, ascending.
@@ -264,17 +312,15 @@ def classic(
         shares.effective[row] = math.nan
         if not tree.user[row]:
             _effective(tree, shares, row)
-    factor = decay ** (end - begin)
-    for row in range(len(shares.usage)):
-        shares.usage[row] *= factor
+    _decay(shares, quotas, decay ** (end - begin))
     place = 0
     for job in pending:
         while place < len(running) and running[place] < job:
-            _bill(tree, shares, billing, running[place], begin, end, decay)
+            _bill(tree, shares, quotas, billing, running[place], begin, end, decay)
             place += 1
         row = billing.association[job]
         if row >= 0 and math.isnan(shares.effective[row]):
             _effective(tree, shares, row)
     while place < len(running):
-        _bill(tree, shares, billing, running[place], begin, end, decay)
+        _bill(tree, shares, quotas, billing, running[place], begin, end, decay)
         place += 1

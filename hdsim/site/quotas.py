@@ -1,0 +1,359 @@
+"""Limits of QOS and associations, and licences, of the jobs of a site.
+
+Sources: "Resource Limits" of Slurm's documentation and the manual page sacctmgr(1). A limit of the QOS of a job takes
+the place of the same one of the association; that of the partition's QOS comes first unless the job's has OverPartQOS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hdsim.errors import ConfigError
+from hdsim.site.accounts import Accounts
+from hdsim.site.jobs_table import SiteJobs, gpu_types
+from hdsim.site.kernels.quotas import LICENSES, Quotas
+from hdsim.site.model import Limits, Qos, Site
+from hdsim.site.reasons import (
+    Reasons,
+    account_limit,
+    group_limit,
+    job_limit,
+    least_limit,
+    minutes_limit,
+    user_limit,
+)
+from hdsim.util.arrays import Floats, Ints
+
+#: Limits that are not simulated.
+NOT_SIMULATED = ("grp_tres_run_mins", "grp_wall", "max_tres_per_node", "max_tres_mins")
+
+
+@dataclass
+class Holder:
+    """What holds for a job: the QOS of its partition and its own one in their order, and its associations upwards."""
+
+    qos: list[tuple[str, Qos]]
+    associations: list[int]
+    user: int
+    account: str
+
+
+@dataclass
+class _Template:
+    """The capacities and the meters of jobs that the same limits hold for, with the TRES that each counts."""
+
+    capacities: list[tuple[int, str]] = field(default_factory=list)
+    meters: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass
+class SiteQuotas:
+    """The limits of the jobs of a site.
+
+    Attributes:
+        quotas: The capacities.
+        blocked: (J,) code of the reason why a job can never start, 0 for none.
+        waiting: (J,) places among `submissions` that each job takes while it is pending or runs.
+        submissions: Most jobs of each place that may be pending or run, and the code of the reason.
+    """
+
+    quotas: Quotas
+    blocked: Ints
+    waiting: list[tuple[int, ...]]
+    submissions: list[tuple[int, int]]
+
+
+class _Builder:
+    def __init__(self, site: Site, jobs: SiteJobs, accounts: Accounts, reasons: Reasons, nodes: int) -> None:
+        self.site, self.jobs, self.accounts, self.reasons, self.nodes = site, jobs, accounts, reasons, nodes
+        self.enforced = "limits" in site.slurm.enforce or "safe" in site.slurm.enforce
+        self.places: dict[tuple[Any, ...], int] = {}
+        self.capacity: list[float] = []
+        self.reason: list[int] = []
+        self.row: list[int] = []
+        self.meters: dict[tuple[Any, ...], int] = {}
+        self.most: list[float] = []
+        self.spent_reason: list[int] = []
+        self.lasting: list[bool] = []
+        self.submissions: dict[tuple[Any, ...], int] = {}
+        self.most_submitted: list[tuple[int, int]] = []
+        self.types = gpu_types(site)
+
+    def place(self, key: tuple[Any, ...], capacity: float, reason: int, *, nodes: bool = False) -> int:
+        """Returns the place of a capacity."""
+        if key not in self.places:
+            self.places[key] = len(self.capacity)
+            self.capacity.append(capacity)
+            self.reason.append(reason)
+            self.row.append(sum(row >= 0 for row in self.row) if nodes else -1)
+        return self.places[key]
+
+    def submission(self, key: tuple[Any, ...], most: int, word: str) -> int:
+        """Returns the place of a limit of submitted jobs."""
+        if key not in self.submissions:
+            self.submissions[key] = len(self.most_submitted)
+            self.most_submitted.append((most, self.reasons.code_of(word)))
+        return self.submissions[key]
+
+    def meter(self, key: tuple[Any, ...], minutes: float, word: str, *, lasting: bool) -> int:
+        """Returns the place of a limit of TRES-minutes."""
+        if key not in self.meters:
+            self.meters[key] = len(self.most)
+            self.most.append(minutes * 60.0)
+            self.spent_reason.append(self.reasons.code_of(word))
+            self.lasting.append(lasting)
+        return self.meters[key]
+
+    def amounts(self, tres: str, rows: Ints) -> tuple[Any, Any, Any]:
+        """Returns what jobs take of a TRES: in any case, for each CPU and for each node."""
+        asked = self.jobs.demands
+        none = np.zeros(len(rows))
+        if tres == "job":
+            return none + 1.0, none, none
+        if tres in ("cpu", "billing"):
+            return none, none + 1.0, none
+        if tres == "node":
+            return none, none, none + 1.0
+        if tres == "mem":
+            return none, asked.memory_per_cpu[rows], asked.memory_per_node[rows]
+        kind, _, name = tres.partition("/")
+        if kind == "license" and name in self.site.licenses:
+            return self.jobs.licenses[rows, list(self.site.licenses).index(name)].astype(np.float64), none, none
+        if tres == "gres/gpu":
+            return none, none, asked.gpus[rows].astype(np.float64)
+        if kind == "gres" and name in self.types:
+            of_type = asked.gpu_type[rows] == self.types.index(name)
+            return none, none, np.where(of_type, asked.gpus[rows], 0).astype(np.float64)
+        raise ConfigError(
+            f"expected limits of cpu, mem, node, billing, gres/gpu or a licence of the site, got '{tres}'",
+            where="site: limits",
+        )
+
+    def holder(self, job: int, partition: int) -> Holder:
+        """Returns what holds for a job."""
+        kinds, names = list(self.site.partitions.values()), list(self.site.qos)
+        own = names[self.jobs.qos[job]] if self.jobs.qos[job] >= 0 else None
+        chosen = [kinds[partition].qos, own]
+        if own is not None and "OverPartQOS" in self.site.qos[own].flags:
+            chosen.reverse()
+        qos = [(name, self.site.qos[name]) for name in dict.fromkeys(chosen) if name]
+        above: list[int] = []
+        account = ""
+        if self.jobs.association[job] >= 0:
+            row = int(self.accounts.row_of[self.jobs.association[job]])
+            account = self.accounts.rows[row].account
+            while row >= 0:
+                above.append(row)
+                row = int(self.accounts.tree.above[row])
+        return Holder(qos, above, int(self.jobs.user[job]), account)
+
+    def inherited(self, associations: list[int], name: str, tres: str | None = None) -> Any:
+        """Returns a limit of an association: its own, or that of the nearest one above it; None for none."""
+        for row in associations:
+            value = getattr(self.accounts.rows[row].limits, name)
+            value = value.get(tres) if tres is not None else value
+            if value is not None:
+                return value
+        return None
+
+    def template(self, holder: Holder) -> tuple[_Template, tuple[int, ...]]:
+        """Returns the capacities that hold for jobs, and their limits of submissions."""
+        made, waiting = _Template(), []
+        seen: set[tuple[str, str]] = set()
+
+        def first(limit: str, tres: str = "") -> bool:
+            """Whether no QOS before has this limit."""
+            known = (limit, tres) in seen
+            seen.add((limit, tres))
+            return not known
+
+        def hold(key: tuple[Any, ...], tres: str, most: float, word: str) -> None:
+            place = self.place((*key, tres), most, self.reasons.code_of(word), nodes=tres == "node")
+            made.capacities.append((place, tres))
+
+        for name, qos in holder.qos:
+            limits = qos.limits
+            keys = ("qos", name), ("qos user", name, holder.user), ("qos account", name, holder.account)
+            for key, limit, word_of in (
+                (keys[0], "grp_tres", lambda tres: group_limit("QOS", tres)),
+                (keys[1], "max_tres_per_user", user_limit),
+                (keys[2], "max_tres_per_account", account_limit),
+            ):
+                for tres, amount in getattr(limits, limit).items():
+                    if first(limit, tres):
+                        hold(key, tres, amount, word_of(tres))
+            for tres, minutes in limits.grp_tres_mins.items():
+                if first("grp_tres_mins", tres):
+                    word, lasting = minutes_limit("QOS", tres), "NoDecay" in qos.flags
+                    made.meters.append((self.meter((*keys[0], tres), minutes, word, lasting=lasting), tres))
+            for key, limit, word in (
+                (keys[0], "grp_jobs", "QOSGrpJobsLimit"),
+                (keys[1], "max_jobs", "QOSMaxJobsPerUserLimit"),
+                (keys[2], "max_jobs_per_account", "MaxJobsPerAccount"),
+            ):
+                number = getattr(limits, limit)
+                if number is not None and first(limit):
+                    hold(key, "job", number, word)
+            for key, limit, word in (
+                (keys[0], "grp_submit", "QOSGrpSubmitJobsLimit"),
+                (keys[1], "max_submit", "QOSMaxSubmitJobPerUserLimit"),
+                (keys[2], "max_submit_per_account", "MaxSubmitJobsPerAccount"),
+            ):
+                number = getattr(limits, limit)
+                if number is not None and first(limit):
+                    waiting.append(self.submission(key, number, word))
+        for row in holder.associations:
+            limits = self.accounts.rows[row].limits
+            for tres, amount in limits.grp_tres.items():
+                if ("grp_tres", tres) not in seen:
+                    hold(("group", row), tres, amount, group_limit("Assoc", tres))
+            for tres, minutes in limits.grp_tres_mins.items():
+                if ("grp_tres_mins", tres) not in seen:
+                    word = minutes_limit("Assoc", tres)
+                    made.meters.append((self.meter(("group", row, tres), minutes, word, lasting=False), tres))
+            if limits.grp_jobs is not None and ("grp_jobs", "") not in seen:
+                hold(("group", row), "job", limits.grp_jobs, "AssocGrpJobsLimit")
+            if limits.grp_submit is not None and ("grp_submit", "") not in seen:
+                waiting.append(self.submission(("group", row), limits.grp_submit, "AssocGrpSubmitJobsLimit"))
+        if holder.associations:
+            own = ("own", holder.associations[0])
+            most = self.inherited(holder.associations, "max_jobs")
+            if most is not None and ("max_jobs", "") not in seen:
+                hold(own, "job", most, "AssocMaxJobsLimit")
+            most = self.inherited(holder.associations, "max_submit")
+            if most is not None and ("max_submit", "") not in seen:
+                waiting.append(self.submission(own, most, "AssocMaxSubmitJobLimit"))
+        return made, tuple(waiting)
+
+    def never(self, holder: Holder, rows: Ints, blocked: Ints) -> None:
+        """Notes the jobs that exceed what each job may ask for."""
+        asked = self.jobs.demands
+
+        def requested(tres: str) -> Any:
+            fixed, per_cpu, per_node = self.amounts(tres, rows)
+            return fixed + per_cpu * asked.cpus[rows] + per_node * asked.least[rows]
+
+        def block(exceeds: Any, word: str) -> None:
+            found = rows[exceeds & (blocked[rows] == 0)]
+            blocked[found] = self.reasons.code_of(word)
+
+        seen: set[str] = set()
+        for _, qos in holder.qos:
+            limits = qos.limits
+            for tres, most in limits.max_tres.items():
+                if tres not in seen:
+                    block(requested(tres) > most, job_limit("QOS", tres))
+                    seen.add(tres)
+            for tres, least in limits.min_tres.items():
+                block(requested(tres) < least, least_limit(tres))
+            if limits.max_wall < math.inf and "wall" not in seen:
+                block(asked.limit[rows] > limits.max_wall, "QOSMaxWallDurationPerJobLimit")
+                seen.add("wall")
+        every = {tres for row in holder.associations for tres in self.accounts.rows[row].limits.max_tres}
+        for tres in sorted(every - seen):
+            block(requested(tres) > self.inherited(holder.associations, "max_tres", tres), job_limit("Assoc", tres))
+        walls = [self.accounts.rows[row].limits.max_wall for row in holder.associations]
+        wall = next((value for value in walls if value < math.inf), math.inf)
+        if "wall" not in seen:
+            block(asked.limit[rows] > wall, "AssocMaxWallDurationPerJobLimit")
+
+    def groups(self) -> Iterator[tuple[int, Ints]]:
+        """Yields the jobs that the same limits hold for, and the first of their partitions."""
+        jobs = self.jobs
+        asking = jobs.licenses > 0
+        first = np.array([rows[0] for rows in jobs.partitions], np.int64)
+        columns = np.column_stack([first, jobs.qos, jobs.association, jobs.user, asking])
+        _, number = np.unique(columns, axis=0, return_inverse=True)
+        order = np.argsort(number, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+            if len(rows):
+                yield int(first[rows[0]]), rows
+
+    def build(self) -> SiteQuotas:
+        """Returns the limits."""
+        count = len(self.jobs)
+        blocked = np.zeros(count, np.int64)
+        waiting: list[tuple[int, ...]] = [()] * count
+        templates: list[tuple[Ints, _Template]] = []
+        licences = list(self.site.licenses)
+        for partition, rows in self.groups():
+            made = _Template()
+            if self.enforced:
+                holder = self.holder(int(rows[0]), partition)
+                made, submitted = self.template(holder)
+                self.never(holder, rows, blocked)
+                if submitted:
+                    for row in rows.tolist():
+                        waiting[row] = submitted
+            for kind in np.flatnonzero(self.jobs.licenses[rows[0]]).tolist():
+                name = licences[kind]
+                place = self.place(("license", name), self.site.licenses[name], LICENSES)
+                made.capacities.append((place, f"license/{name}"))
+            templates.append((rows, made))
+        held = self._entries([(rows, made.capacities) for rows, made in templates])
+        spending = self._entries([(rows, made.meters) for rows, made in templates])
+        columns: dict[str, Any] = {
+            "capacity": np.array(self.capacity, np.float64),
+            "taken": np.zeros(len(self.capacity)),
+            "reason": np.array(self.reason, np.int64),
+            "row": np.array(self.row, np.int64),
+            "on_node": np.zeros((sum(row >= 0 for row in self.row), self.nodes), np.int64),
+            **dict(zip(("first", "place", "fixed", "per_cpu", "per_node"), held, strict=True)),
+            "spent": np.zeros(len(self.most)),
+            "most": np.array(self.most, np.float64),
+            "spent_reason": np.array(self.spent_reason, np.int64),
+            "lasting": np.array(self.lasting, np.bool_),
+            "first_spent": spending[0],
+            "meter": spending[1],
+            **dict(zip(("rate_fixed", "rate_per_cpu", "rate_per_node"), spending[2:], strict=True)),
+        }
+        quotas = Quotas(**columns)
+        return SiteQuotas(quotas, blocked, waiting, self.most_submitted)
+
+    def _entries(self, groups: list[tuple[Ints, list[tuple[int, str]]]]) -> tuple[Any, ...]:
+        """Returns first places of jobs, the capacities at the places and what jobs take of each."""
+        lengths = np.zeros(len(self.jobs), np.int64)
+        for rows, entries in groups:
+            lengths[rows] = len(entries)
+        first = np.concatenate([[0], np.cumsum(lengths)])
+        place = np.zeros(first[-1], np.int64)
+        amounts: list[Floats] = [np.zeros(first[-1]) for _ in range(3)]
+        for rows, entries in groups:
+            for offset, (number, tres) in enumerate(entries):
+                at = first[rows] + offset
+                place[at] = number
+                for column, values in zip(amounts, self.amounts(tres, rows), strict=True):
+                    column[at] = values
+        return first, place, *amounts
+
+
+def quotas_of(site: Site, jobs: SiteJobs, accounts: Accounts, reasons: Reasons, nodes: int) -> SiteQuotas:
+    """Returns the limits of the jobs of a site with a number of nodes.
+
+    Raises:
+        ConfigError: There is a limit of an unknown TRES.
+    """
+    return _Builder(site, jobs, accounts, reasons, nodes).build()
+
+
+def not_simulated(site: Site) -> list[str]:
+    """Returns the limits of a site that are not simulated, each in words."""
+    if not {"limits", "safe"} & set(site.slurm.enforce):
+        return []
+    holders: dict[str, Limits] = {f"QOS {name}": one.limits for name, one in site.qos.items()}
+    holders |= {f"association {one.account} {one.user}".rstrip(): one.limits for one in site.associations}
+    default = Limits()
+    found = [
+        f"limit {name} of {holder}"
+        for holder, limits in holders.items()
+        for name in NOT_SIMULATED
+        if getattr(limits, name) != getattr(default, name)
+    ]
+    if "safe" in site.slurm.enforce and any(limits.grp_tres_mins for limits in holders.values()):
+        found.append("AccountingStorageEnforce=safe with GrpTRESMins")
+    return found
