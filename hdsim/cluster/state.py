@@ -61,7 +61,17 @@ _FOR_AGENTS = (
     *("platform", "workload", "now", "queue", "running", "starting", "held", "down", "state", "size", "requests"),
     *("rng", "n_idle_gpus", "expects_jobs"),
     *("submitted", "ended", "rejected", "withdrawn", "node_changes", "failed_starts", "requested_time", "core_speed"),
-    *("starting_time", "finish_time", "can_kill", "can_resize", "can_set_speed", "has_core_ids", "n_idle", "node_cpu"),
+    *(
+        "columns",
+        "starting_time",
+        "finish_time",
+        "can_kill",
+        "can_resize",
+        "can_set_speed",
+        "has_core_ids",
+        "n_idle",
+        "node_cpu",
+    ),
     *("job", "fits", "pick", "estimate", "speed", "allocation", "idle_cores", "core_ids", "idle_ids", "expect", "fork"),
     *("start", "start_on", "reject", "kill", "resize", "resize_on", "resize_gang", "set_speed", "call_me_later"),
 )
@@ -105,6 +115,7 @@ class Cluster:
         outages: (node, begin, end) in seconds of every outage that has begun; the end may lie ahead.
         failed_starts: Starts that the backend has refused, in order.
         failed_permanently: Jobs that have failed because nodes failed under them too often.
+        columns: Further columns of jobs.csv by name, (J,) values each, which a scheduler may add and change.
         starting_time: Last start of each job in seconds, NaN until it is confirmed and after an interruption.
         finish_time: Finish of each job in seconds, NaN before it.
         state: :class:`FinalState` of each job.
@@ -191,6 +202,7 @@ class Cluster:
         self.outages: list[tuple[int, float, float]] = []
         self.failed_starts: list[FailedStart] = []
         self.failed_permanently: list[int] = []
+        self.columns: dict[str, Sequence[Any] | NDArray[Any]] = {}
         self.starting_time = ReadOnlyList([math.nan] * jobs)
         self.finish_time = ReadOnlyList([math.nan] * jobs)
         self.state: ReadOnlyList[int] = ReadOnlyList([FinalState.NOT_SUBMITTED] * jobs)

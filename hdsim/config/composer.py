@@ -38,7 +38,7 @@ from hdsim.config.paths import quoted_path, with_absolute_paths
 from hdsim.config.sources import initialize
 from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.scheduling.agent import parse_name
-from hdsim.util.plugins import installed
+from hdsim.util.plugins import installed, optional
 from hdsim.util.resources import bundled, folder
 
 #: Exceptions of Hydra, OmegaConf and PyYAML for wrong overrides and files.
@@ -188,7 +188,7 @@ class Composer:
                 given = [f"++{text}" if text.startswith(f"{group}.") else text for text in given]
         if "backend=kwok" in given and not any(text.startswith(("platform", "experiment=")) for text in given):
             given = ["platform=cluster", *given]
-        return given
+        return _with_site(given)
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Returns the checked configuration of one run.
@@ -310,6 +310,10 @@ class Composer:
             self._files.add(missing)
             # A file of a plug-in is an option as well: agent=fcfs,mine.py.
             self._add_option(group, name, {"path": file}, package=top)
+            return True
+        if top == "site" and missing not in self._files:
+            self._files.add(missing)
+            self._add_option(group, name, _site_settings(file), package=top)
             return True
         if group == "workload" and name in bundled("workloads"):
             self._add_option("workload", name, {"defaults": ["default", "_self_"], "path": name})
@@ -434,6 +438,37 @@ class Composer:
         parent = key.rpartition(".")[0]
         node = OmegaConf.select(composed, parent) if parent else composed
         return [str(name) for name in node] if isinstance(node, DictConfig) else []
+
+
+def _site_settings(path: str) -> dict[str, Any]:
+    """Returns the rules of a site as keys; its associations stay in its file.
+
+    Raises:
+        ConfigError: There is no such site, or it is malformed.
+    """
+    for package in ("ClusterShell", "pydantic"):
+        optional(package)
+    from hdsim.site.model import settings_of
+
+    return settings_of(path)
+
+
+def _with_site(given: list[str]) -> list[str]:
+    """Returns overrides in which ``site=FOLDER`` brings its platform, its jobs and its scheduler, unless given."""
+    folder = next((text.partition("=")[2] for text in given if text.startswith("site=")), "none")
+    if folder == "none" or "," in folder:
+        return given
+    path = folder.strip("'\"")
+    brought = {
+        "agent": "agent=slurm",
+        "platform": quoted_path(f"platform.path={path}/platform.json"),
+        "workload": quoted_path(f"workload.path={path}/jobs.parquet"),
+        "workload.memory": "workload.memory=none",
+        "workload.memory_bandwidth": "workload.memory_bandwidth=none",
+    }
+    keys = {text.partition("=")[0].lstrip("+") for text in given}
+    keys |= {group for group in ("agent", "platform", "workload") if {f"{group}.path", f"{group}._target_"} & keys}
+    return [*(text for key, text in brought.items() if key not in keys), *given]
 
 
 def _expanded(override: Override) -> list[str]:

@@ -7,6 +7,10 @@ import re
 
 #: Groups and keys of ``hdsim run`` without those of the scheduler.
 RUN = {
+    "site": (
+        "a site that runs Slurm: a folder of `hdsim site import` with its platform, jobs and rules "
+        "([slurm.md](slurm.md)); each rule is a key, such as `site.partitions.long.max_time`"
+    ),
     "seed": "seed of everything random: generated jobs, drawn bandwidths and run times, failures, random policies",
     "platform": "a bundled platform (`hdsim show platforms`)",
     "platform.path": "name of a bundled platform, or a [platform file](platform.md)",
@@ -105,6 +109,7 @@ AGENT = {
     "agent.commit_head": "true: the first job of the queue stays first until it starts",
     "agent.estimates": "run times that orders and backfilling take: `requested`, `actual`, `last_two`",
     "agent.multifactor": "weights and times of the order `multifactor`, by default those of Slurm's example",
+    "agent.site": "`slurm`: the site, by default that of `site`",
     "agent.path": "a scheduler of your own: a file ([plugins.md](plugins.md#a-policy-of-your-own))",
     "agent._target_": "the same as `package.Class`",
 }

@@ -207,7 +207,7 @@ class Schema(NamedTuple):
     optional: tuple[str, ...] = ()  # groups that a configuration may lack
 
 
-_MODELS = (*(group for group in OPEN_GROUPS if group not in ("controller", "forecaster")), "env")
+_MODELS = (*(group for group in OPEN_GROUPS if group not in ("controller", "forecaster")), "env", "site")
 SCHEMAS = {
     "bsp share": Schema("gangs", GANG_RULES | SHARING_RULES, ("controller", "agent"), ("platform", "workload")),
     "bsp run": Schema("controller", GANG_RULES | REAL_RUN_RULES, ("controller", "runner")),
@@ -255,6 +255,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in top_level:
         value = config.get(key)
         rule = rules.get(key)
+        if key == "site" and value is None:  # runs of earlier versions
+            continue
         if rule is None and isinstance(value, Mapping):
             checked[key] = dict(value)
             for name in ("_target_", "path"):

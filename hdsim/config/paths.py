@@ -13,7 +13,7 @@ from hdsim.results.run_directory.inputs import is_input
 #: Last part of the keys that take a path, beside those that name a plug-in.
 _KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
 #: Keys that take a path and are in no group.
-_TOP_KEYS = ("profile", "actual", "forecasts", "series")
+_TOP_KEYS = ("site", "profile", "actual", "forecasts", "series")
 #: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, mappings, sweeps over functions,
 #: references.
 _PARSED = re.compile(r"[\w./\\:@%+*?|$-]*|'.*'|\".*\"|\[.*\]|\{.*\}|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)

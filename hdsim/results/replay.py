@@ -84,6 +84,10 @@ class FullReplay(Replay, Protocol):
     """A replay with all its jobs and what no run directory keeps."""
 
     @property
+    def columns(self) -> Mapping[str, NDArray[Any]]:
+        """Further columns of jobs.csv that the scheduler has added, (J,) each."""
+
+    @property
     def workload(self) -> Workload:
         """The jobs."""
 

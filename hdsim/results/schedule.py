@@ -46,6 +46,7 @@ class Schedule:
     time_breakdown: TimeBreakdown | None = None
     gangs: Mapping[int, GangRun] = field(default_factory=dict)
     interrupted: bool = False
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
     def once(
@@ -108,8 +109,18 @@ class Schedule:
             time_breakdown=cluster.time_breakdown,
             gangs={job: running.run(complete=state[job] == done) for job, running in cluster.gangs.items()},
             interrupted=interrupted,
+            columns={name: _values(column) for name, column in cluster.columns.items()},
             **others,
         )
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """A further column as an array; texts and mixed values are objects."""
+    if isinstance(column, np.ndarray):
+        return column
+    made = np.empty(len(column), object)
+    made[:] = column
+    return made
 
 
 def _latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segments:

@@ -12,7 +12,7 @@ import numpy as np
 from hdsim.errors import WorkloadError
 from hdsim.site.formats import parse_counts, parse_gres, split_list
 from hdsim.site.kernels.placing import Demands
-from hdsim.site.model import Site
+from hdsim.site.model import Partition, Site
 from hdsim.site.platform import nodes_of
 from hdsim.util.arrays import Flags, Floats, Ints
 from hdsim.util.text import shown
@@ -40,6 +40,7 @@ class SiteJobs:
     reservation: Ints  # place among the site's reservations, -1 for none
     held: Flags
     licenses: Ints  # (J, L) licences of each kind of the site
+    refused: dict[int, str]  # reasons of jobs that no partition takes
 
     def __len__(self) -> int:
         return len(self.submitted)
@@ -83,20 +84,24 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
             rows[text] = tuple(known("partition", name, names, row) for name in split_list(str(text)))
     partitions = [rows[text] for text in asked]
     submitted = np.array(columns["submit"], np.float64)
+    demands = _demands(columns, column, partitions, site, known)
+    accounts, qos = column("account", ""), column("qos", "")
+    partitions, refused = _permitted(site, partitions, demands, accounts, qos)
     users: dict[str, int] = {}
     return SiteJobs(
         submitted=submitted,
         eligible=np.fmax(np.array(column("eligible", math.nan), np.float64), submitted),
-        demands=_demands(columns, column, partitions, site, known),
+        demands=demands,
         partitions=partitions,
         user=np.array([users.setdefault(name, len(users)) for name in column("user", "")], np.int64),
-        association=_associations(site, column("account", ""), column("user", ""), asked),
-        qos=_of_names("qos", column("qos", ""), list(site.qos), known),
+        association=_associations(site, accounts, column("user", ""), asked),
+        qos=_of_names("qos", qos, list(site.qos), known),
         nice=np.array(column("nice", 0), np.float64),
         **_features(site, column("constraints", ""), known),
         reservation=_of_names("reservation", column("reservation", ""), list(site.reservations), known),
         held=np.array(column("held", False), np.bool_),
         licenses=_licenses(column("licenses", ""), list(site.licenses), known),
+        refused=refused,
     )
 
 
@@ -114,7 +119,7 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
     most = np.minimum(most, [_ANY_NUMBER if kind.max_nodes is None else kind.max_nodes for kind in first])
     asked = np.array(column("requested_time", math.nan), np.float64)
     usual = [kind.max_time if kind.default_time is None else kind.default_time for kind in first]
-    limit = np.minimum(np.where(np.isnan(asked), usual, asked), [kind.max_time for kind in first])
+    limit = np.where(np.isnan(asked), usual, asked)
     per_task = np.maximum(np.array(column("per_task", 1), np.int64), 1)
     memory, of_cpu = np.array(column("memory", math.nan), np.float64), np.array(column("memory_per", "n")) == "c"
     whole_node = max((kind.memory for _, kind in nodes_of(site)), default=0.0)
@@ -142,6 +147,35 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
         limit=np.where(np.isinf(limit), _YEAR, limit),
         **_gpus(column("gres", ""), site, known),
     )
+
+
+def _permitted(
+    site: Site, partitions: list[tuple[int, ...]], demands: Demands, accounts: list[str], qos: list[str]
+) -> tuple[list[tuple[int, ...]], dict[int, str]]:
+    """Returns those of the partitions that jobs name that take them, and why none does of the others."""
+    kinds = list(site.partitions.values())
+    left, refused = list(partitions), {}
+    least, limit = demands.least.tolist(), demands.limit.tolist()
+    for job, rows in enumerate(partitions):
+        words = [_objection(kinds[row], least[job], limit[job], accounts[job], qos[job]) for row in rows]
+        if any(words):
+            left[job] = tuple(row for row, word in zip(rows, words, strict=True) if not word)
+            if not left[job]:
+                left[job], refused[job] = rows, words[0]
+    return left, refused
+
+
+def _objection(kind: Partition, least: int, limit: float, account: str, qos: str) -> str:
+    """Returns the reason why a partition does not take a job, empty if it does."""
+    if (kind.allow_accounts is not None and account not in kind.allow_accounts) or account in kind.deny_accounts:
+        return "AccountNotAllowed"
+    if (kind.allow_qos is not None and qos not in kind.allow_qos) or qos in kind.deny_qos:
+        return "QOSNotAllowed"
+    if kind.state != "UP":
+        return "PartitionInactive" if kind.state == "INACTIVE" else "PartitionDown"
+    if kind.max_nodes is not None and least > kind.max_nodes:
+        return "PartitionNodeLimit"
+    return "PartitionTimeLimit" if min(limit, _YEAR) > max(kind.max_time, 0.0) else ""
 
 
 def gpu_types(site: Site) -> list[str]:

@@ -253,6 +253,29 @@ def load_site(path: str | Path) -> Site:
     return site_of(document, str(file))
 
 
+def settings_of(path: str | Path) -> dict[str, Any]:
+    """Returns the rules of a site file or a folder with one, all of them, beside its ``path``.
+
+    The associations, of which a site may have thousands, are left out; see `site_of_settings`.
+
+    Raises:
+        ConfigError: See `load_site`.
+    """
+    return {"path": str(path), **load_site(path).model_dump(exclude={"associations"})}
+
+
+def site_of_settings(settings: Mapping[str, Any], where: str) -> Site:
+    """Returns a site from its rules, with the associations of the file at ``path``, if there is one.
+
+    Raises:
+        ConfigError: See `load_site`.
+    """
+    given = {key: value for key, value in settings.items() if key != "path"}
+    if settings.get("path") and "associations" not in given:
+        given["associations"] = load_site(settings["path"]).associations
+    return site_of(given, where)
+
+
 def site_of(document: Any, where: str) -> Site:
     """Returns a site from its document; see `load_site`."""
     if not isinstance(document, Mapping):

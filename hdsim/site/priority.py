@@ -6,6 +6,7 @@ Sources: "Multifactor Priority Plugin" of Slurm's documentation, and the output 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,13 +139,20 @@ class Multifactor:
         """Adds the usage of a job that ends."""
         self.fair_share.end(job, now)
 
-    def calculate(self, running: RunningJobs, pending: Ints, now: float) -> None:
-        """Makes the calculations that are due: usage, shares, and the factors of pending jobs."""
+    def calculate(self, running: RunningJobs, pending: Callable[[], Ints], now: float) -> bool:
+        """Makes the calculations that are due: usage, shares, and the factors of pending jobs.
+
+        Returns:
+            Whether there was one.
+        """
+        due = self._calculated + self.period <= now
         while self._calculated + self.period <= now:
             self._calculated += self.period
-            self.fair_share.calculate(running.job[: running.length[0]], pending, self._calculated)
+            waiting = pending()
+            self.fair_share.calculate(running.job[: running.length[0]], waiting, self._calculated)
             if self._calculated + self.period > now:
-                self.submit(pending, self._calculated)
+                self.submit(waiting, self._calculated)
+        return due
 
     def factors(self, jobs: Ints, partitions: Ints) -> Factors:
         """Returns the weighted factors of (Q,) jobs in (Q,) partitions."""

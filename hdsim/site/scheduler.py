@@ -19,6 +19,7 @@ from hdsim.site.kernels.passes import (
     PendingJobs,
     Rules,
     backfill_pass,
+    fits_empty,
     main_pass,
     make_plan,
     make_space,
@@ -86,8 +87,6 @@ def refuse(site: Site) -> list[str]:
             found.append(f"partition {name}: ExclusiveUser")
         if one.max_cpus_per_node is not None:
             found.append(f"partition {name}: MaxCPUsPerNode")
-        if one.qos or one.allow_accounts or one.deny_accounts or one.allow_qos or one.deny_qos or one.allow_groups:
-            found.append(f"partition {name}: its QOS and lists of accounts, QOS and groups")
     found += not_simulated(site)
     for key, kind in site.nodes.items():
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
@@ -144,7 +143,8 @@ class SlurmScheduler:
         self.site, self.jobs = site, jobs
         nodes = nodes_of(site)
         self.nodes = site_nodes(site, [kind for _, kind in nodes])
-        self._place = {name: row for row, (name, _) in enumerate(nodes)}
+        self._names = [name for name, _ in nodes]
+        self._place = {name: row for row, name in enumerate(self._names)}
         partitions = site.partitions.values()
         self.members = self._listed([one.nodes if one.state == "UP" else "" for one in partitions])
         kinds = [kind for _, kind in nodes]
@@ -157,8 +157,11 @@ class SlurmScheduler:
             self.multifactor = Multifactor(site, jobs, kinds, self.members, accounts, quotas, begin)
         self._priorities = priorities or self._priorities_of_site
         number, count = len(self.nodes.cpus), len(jobs)
-        free = self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64), self.nodes.gpus.copy()
-        self.usage = Usage(*free)
+        self.usage, self._empty = (
+            Usage(self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64), self.nodes.gpus.copy())
+            for _ in range(2)
+        )
+        self._submitted = [0] * len(self.limits.submissions)
         places, ints = np.zeros((2, count * 2 + number), np.int64), np.zeros((3, count), np.int64)
         self.running = RunningJobs(
             ints[0], np.zeros(count), ints[1], ints[2], places[0], places[1], np.zeros(2, np.int64)
@@ -214,15 +217,46 @@ class SlurmScheduler:
             return -jobs.astype(np.float64)
         return self.multifactor.factors(jobs, partitions).total()
 
+    def refusal(self, job: int) -> str:
+        """Returns the reason why a job can never start or may not be submitted now, empty if there is none."""
+        table, limits = self.jobs, self.limits
+        if job in table.refused:
+            return table.refused[job]
+        if limits.blocked[job]:
+            return self.reasons.words[limits.blocked[job]]
+        for place in limits.waiting[job]:
+            most, code = limits.submissions[place]
+            if self._submitted[place] >= most:
+                return self.reasons.words[code]
+        access = Access(self.members, table.features, table.feature, self.service, self.calendar)
+        state = self.nodes, self._empty, table.demands, access, self._space
+        fits = any(fits_empty(*state, job, partition) for partition in table.partitions[job])
+        return "" if fits else "BadConstraints"
+
     def submit(self, job: int, now: float) -> None:
         """Adds a job that is eligible at a time in seconds since 1970 to the pending ones."""
         self.pending[job] = None
+        for place in self.limits.waiting[job]:
+            self._submitted[place] += 1
         if self.multifactor is not None:
             self.multifactor.submit(np.array([job]), now)
 
     def withdraw(self, job: int) -> None:
         """Removes a pending job."""
         del self.pending[job]
+        self._count_out(job)
+
+    def _count_out(self, job: int) -> None:
+        for place in self.limits.waiting[job]:
+            self._submitted[place] -= 1
+
+    def reasons_of(self, jobs: Iterable[int]) -> list[str]:
+        """Returns why jobs have not started in the last pass that tested them, ``None`` where nothing kept them."""
+        return [self.reasons.words[self._space.reason[job]] for job in jobs]
+
+    def node_list(self, nodes: Iterable[int]) -> str:
+        """Returns names of nodes in Slurm's form."""
+        return fold_nodes([self._names[node] for node in nodes])
 
     def hold(self, job: int, start: float, nodes: Iterable[int], cpus: Iterable[int]) -> None:
         """Notes that a job has run on nodes, with a number of CPUs on each, since a time in seconds since 1970."""
@@ -243,12 +277,16 @@ class SlurmScheduler:
         """Takes back all that a job holds, at a time in seconds since 1970."""
         if self.multifactor is not None:
             self.multifactor.end(job, now)
+        self._count_out(job)
         release(self.usage, self.jobs.demands, self.running, self.limits.quotas, job)
 
-    def calculate(self, now: float) -> None:
-        """Makes the calculations of priorities that are due (PriorityCalcPeriod) until a time in seconds since 1970."""
-        if self.multifactor is not None:
-            self.multifactor.calculate(self.running, self._waiting(), now)
+    def calculate(self, now: float) -> bool:
+        """Makes the calculations of priorities that are due (PriorityCalcPeriod) until a time in seconds since 1970.
+
+        Returns:
+            Whether there was one.
+        """
+        return self.multifactor is not None and self.multifactor.calculate(self.running, self._waiting, now)
 
     def _waiting(self) -> Ints:
         return np.fromiter(self.pending, np.int64, len(self.pending))

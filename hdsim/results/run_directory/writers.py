@@ -90,10 +90,13 @@ def _write_rows(path: Path, names: Sequence[str], line: str, *columns: Sequence[
 
 
 def write_jobs(path: Path, result: FullReplay) -> None:
-    """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload."""
+    """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload.
+
+    Further columns are those of the scheduler.
+    """
     workload = result.workload
     with replacing(path) as file:
-        file.write(",".join(JOB_COLUMNS) + "\n")
+        file.write(",".join((*JOB_COLUMNS, *csv_fields(list(result.columns)))) + "\n")
         for rows in _done(result):
             columns: list[list[Any]] = [
                 csv_fields(workload.job_id[rows].tolist()),
@@ -102,10 +105,23 @@ def write_jobs(path: Path, result: FullReplay) -> None:
                 *(result.jobs[name][rows].tolist() for name in JOB_COLUMNS[3:-1]),
             ]
             rejected = (result.state[rows] == FinalState.REJECTED).tolist()
-            file.writelines(
+            lines = (
                 _REJECTED_ROW % row[:8] if refused else _STARTED_ROW % row
                 for row, refused in zip(zip(*columns, strict=True), rejected, strict=True)
             )
+            if not result.columns:
+                file.writelines(lines)
+                continue
+            own = zip(*(_fields(column[rows]) for column in result.columns.values()), strict=True)
+            file.writelines(f"{line[:-1]},{','.join(row)}\n" for line, row in zip(lines, own, strict=True))
+
+
+def _fields(column: NDArray[Any]) -> list[str]:
+    """Values of a further column as fields of CSV, empty for those that are missing."""
+    values = column.tolist()
+    if column.dtype.kind == "f":
+        return ["" if math.isnan(value) else f"{value:.6f}" for value in values]
+    return [str(field) for field in csv_fields(["" if value is None else value for value in values])]
 
 
 def _done(result: FullReplay) -> Iterator[Ints]:

@@ -306,6 +306,27 @@ def main_pass(
     return started
 
 
+@lean_kernel
+def fits_empty(
+    nodes: SiteNodes, empty: Usage, demands: Demands, access: Access, space: Space, job: int, partition: int
+) -> bool:
+    """Returns whether a job fits on nodes of a partition that nobody uses, in service or not.
+
+    Args:
+        nodes: The nodes.
+        empty: Their use when no job runs.
+        demands: Demands of all jobs.
+        access: The nodes that jobs may be on.
+        space: Space.
+        job: The job.
+        partition: The partition.
+    """
+    for node in range(len(space.open)):
+        space.open[node] = True
+    _permitted(access, space.open, partition, job, space.among)
+    return choose(nodes, empty, demands, job, space.among, space.chosen) > 0
+
+
 @part_of_kernel
 def _slot_end(plan: Plan, slot: int) -> float:
     return plan.begin[slot + 1] if slot + 1 < plan.length[0] else plan.end[0]

@@ -1,0 +1,219 @@
+"""slurmctld's scheduling of a site as an agent: partitions, limits, priorities, main loop and sched/backfill."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.errors import ConfigError
+from hdsim.scheduling.agent import Agent
+from hdsim.util.plugins import optional
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.site.scheduler import SlurmScheduler, Start
+
+#: Seconds in which no change is missed: slurmctld looks once a second.
+_TICK = 1.0
+
+
+class SlurmAgent(Agent):
+    """Schedules the jobs of a site as slurmctld does.
+
+    After a change the main loop runs ``batch_sched_delay`` later, over all jobs each ``sched_interval``; sched/backfill
+    runs each ``bf_interval`` in which something has changed. Passes are made at whole seconds.
+
+    Args:
+        site: The site: a folder of ``hdsim site import``, its ``site.yaml``, or the content of that file, with the
+            accounts of the file at ``path``.
+    """
+
+    def __init__(self, site: str | Path | dict[str, Any]) -> None:
+        for package in ("ClusterShell", "pydantic"):
+            optional(package)
+        from hdsim.site.model import load_site, site_of_settings
+
+        if site is None or site == {"path": None}:
+            raise ConfigError("expected a site: site=FOLDER of 'hdsim site import'", where="agent.site")
+        self.site = load_site(site) if isinstance(site, str | Path) else site_of_settings(site, "site")
+
+    def begin(self, cluster: Cluster) -> None:
+        """Reads the jobs.
+
+        Raises:
+            ConfigError: The platform is not that of the site, or the site has rules that are not simulated.
+            WorkloadError: A job asks for something that the site lacks.
+        """
+        from hdsim.site.jobs_table import jobs_table
+        from hdsim.site.platform import nodes_of
+        from hdsim.site.scheduler import SlurmScheduler
+        from hdsim.site.workload import columns_of
+
+        workload, platform = cluster.workload, cluster.platform
+        self._check_platform(cluster, [kind.cpus for _, kind in nodes_of(self.site)])
+        self._columns = columns_of(workload)
+        table = jobs_table(self._columns, self.site, workload.source)
+        self._begin = float(table.submitted[0]) if len(table) else 0.0
+        self._scheduler: SlurmScheduler = SlurmScheduler(self.site, table, self._begin)
+        self._jobs = table
+        given = self._scheduler.parameters
+        self._delay = max(float(given["batch_sched_delay"]), 0.0)
+        self._full_interval = max(float(given["sched_interval"]), _TICK)
+        self._backfill_interval = max(float(given["bf_interval"]), _TICK)
+        self._backfills = self.site.slurm.type == "backfill"
+        self._later: list[tuple[float, int]] = []  # jobs that are not eligible yet
+        self._main_at = math.inf
+        self._full_at = self._begin
+        self._backfill_at = self._begin
+        self._changed = False
+        self._cores = _cores_of(platform)
+        self._nodes = [name for name, _ in nodes_of(self.site)]
+        self._called = -math.inf
+        reasons: list[str] = [""] * len(workload)
+        on: list[str] = [""] * len(workload)
+        self._reasons, self._on = reasons, on
+        cluster.columns.update(self._result_columns(workload, reasons, on))
+
+    def _check_platform(self, cluster: Cluster, cpus: list[int]) -> None:
+        if not cluster.has_core_ids:
+            raise ConfigError("slurm: expected a backend with core ids and a platform of kind cores", where="agent")
+        have = cluster.platform.node_cpu_cores.tolist()
+        if have != cpus:
+            raise ConfigError(
+                f"expected the platform of the site, {len(cpus)} nodes with {sum(cpus)} CPUs, got {len(have)} nodes "
+                f"with {sum(have)}; site=FOLDER takes its platform.json",
+                where="platform.path",
+            )
+
+    def _result_columns(self, workload: Any, reasons: list[str], on: list[str]) -> dict[str, Any]:
+        """Columns of jobs.csv."""
+        found: dict[str, Any] = {name: self._columns[name] for name in ("user", "account", "partition", "qos")}
+        if "array_job_id" in workload.further:
+            found["array_job_id"] = workload.further["array_job_id"]
+        found |= {"nodes": on, "reason": reasons}
+        if "recorded_start" in workload.further:
+            begin = float(workload.original_submission_time[0])
+            found["recorded_start"] = workload.further["recorded_start"].astype(np.float64) - begin
+        if "recorded_nodes" in workload.further:
+            found["recorded_nodes"] = workload.further["recorded_nodes"]
+        return found
+
+    def decide(self, cluster: Cluster) -> None:
+        """Takes note of events and makes the passes that are due."""
+        scheduler, now = self._scheduler, self._begin + cluster.now
+        self._changed |= scheduler.calculate(now) and bool(scheduler.pending)
+        changed = False
+        for job in cluster.ended:
+            scheduler.end(job, now)
+            changed = True
+        for job in cluster.withdrawn:
+            self._withdraw(job)
+            changed = True
+        for job in list(cluster.submitted):
+            heapq.heappush(self._later, (max(float(self._jobs.eligible[job]), now), job))
+        while self._later and self._later[0][0] <= now:
+            _, job = heapq.heappop(self._later)
+            if job in cluster.queue:
+                changed |= self._submit(cluster, job, now)
+        if changed:
+            self._changed = True
+            self._main_at = min(self._main_at, math.ceil(now) + self._delay)
+        self._pass(cluster, now)
+        self._wake(cluster, now)
+
+    def _submit(self, cluster: Cluster, job: int, now: float) -> bool:
+        """Adds a job to the pending ones, or turns it away; returns whether it is pending."""
+        word = self._scheduler.refusal(job)
+        if word:
+            self._reasons[job] = word
+            cluster.reject(job)
+            return False
+        self._scheduler.submit(job, now)
+        return True
+
+    def _withdraw(self, job: int) -> None:
+        if job in self._scheduler.pending:
+            self._note_reasons([job])
+            self._scheduler.withdraw(job)
+
+    def _pass(self, cluster: Cluster, now: float) -> None:
+        scheduler = self._scheduler
+        if not scheduler.pending:
+            self._main_at = math.inf
+            return
+        if now >= self._full_at or now >= self._main_at:
+            full = now >= self._full_at
+            if full:
+                self._full_at = self._next(now, self._full_interval)
+            self._main_at = math.inf
+            self._start(cluster, scheduler.main(now, full=full))
+        if self._backfills and now >= self._backfill_at:
+            self._backfill_at = self._next(now, self._backfill_interval)
+            if self._changed:
+                self._changed = False
+                self._start(cluster, scheduler.backfill(now))
+
+    def _next(self, now: float, interval: float) -> float:
+        """The next multiple of an interval since the begin."""
+        return self._begin + (math.floor((now - self._begin) / interval) + 1.0) * interval
+
+    def _start(self, cluster: Cluster, started: list[Start]) -> None:
+        if not started:
+            return
+        self._changed = True
+        idle = cluster.cores.idle
+        jobs = [one.job for one in started]
+        self._note_reasons(jobs)
+        for one in started:
+            chosen = []
+            for node, cpus in zip(one.nodes, one.cpus, strict=True):
+                begin, end, gpus = self._cores[node]
+                chosen.append(begin + np.flatnonzero(idle[begin:end])[:cpus])
+                asked = int(self._jobs.demands.gpus[one.job])
+                if asked:
+                    chosen.append(gpus[idle[gpus]][:asked])
+            cluster.start(one.job, cluster.cores.placement_of(np.concatenate(chosen)))
+            self._on[one.job] = self._scheduler.node_list(one.nodes)
+
+    def _note_reasons(self, jobs: list[int]) -> None:
+        for job, word in zip(jobs, self._scheduler.reasons_of(jobs), strict=True):
+            self._reasons[job] = word
+
+    def _wake(self, cluster: Cluster, now: float) -> None:
+        """Asks for a pass when something may happen."""
+        following = math.inf
+        if self._later:
+            following = self._later[0][0]
+        if self._scheduler.pending:
+            following = min(following, self._main_at, self._full_at)
+            if self._backfills and self._changed:
+                following = min(following, self._backfill_at)
+            if following == self._full_at and not self._awaits(cluster, now):
+                self._note_reasons(list(self._scheduler.pending))
+                return
+        if following < math.inf:
+            time = following - self._begin
+            if time > cluster.now and time != self._called:
+                self._called = time
+                cluster.call_me_later(time)
+
+    def _awaits(self, cluster: Cluster, now: float) -> bool:
+        """Whether a pending job may still start: something runs, comes or ends."""
+        ahead = bool(cluster.running) or cluster.expects_jobs or bool(self._later)
+        return ahead or bool((self._scheduler.calendar.end > now).any())
+
+
+def _cores_of(platform: Any) -> list[tuple[int, int, np.ndarray]]:
+    """The CPU cores of each node, from the first to the one behind the last, and its GPUs."""
+    node = platform.processor_node[platform.core_processor]
+    is_gpu = platform.is_gpu[platform.core_processor]
+    found = []
+    for row in range(platform.n_nodes):
+        cores = np.flatnonzero((node == row) & ~is_gpu)
+        gpus = np.flatnonzero((node == row) & is_gpu)
+        found.append((int(cores[0]), int(cores[-1]) + 1, gpus))
+    return found

@@ -1,0 +1,81 @@
+"""The jobs of a site as columns, from a workload with columns of one's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.errors import WorkloadError
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+#: Columns of `jobs_table` by the columns of one's own that an import writes.
+_OWN = {
+    "cpus": "cpus",
+    "nodes": "nodes",
+    "most_nodes": "most_nodes",
+    "per_task": "per_task",
+    "memory_mib": "memory",
+    "memory_per": "memory_per",
+    "whole": "whole",
+    "nice": "nice",
+    "constraints": "constraints",
+    "reservation": "reservation",
+    "licenses": "licenses",
+    "gres": "gres",
+    "held": "held",
+    "dependency": "dependency",
+    "partitions": "partition",
+}
+
+
+def columns_of(workload: Workload) -> dict[str, list[Any]]:
+    """Returns the columns that :func:`hdsim.site.jobs_table.jobs_table` takes; None where a job has no value.
+
+    Submissions are on the clock of the workload from the first one on, so that scaled arrivals count; a job becomes
+    eligible as long after its submission as was recorded.
+    """
+    first = float(workload.original_submission_time[0])
+    submitted = first + workload.submission_time
+    columns: dict[str, list[Any]] = {
+        "job_id": workload.job_id.tolist(),
+        "submit": submitted.tolist(),
+        "cpus": workload.requested_cores.tolist(),
+        "requested_time": workload.requested_time.tolist(),
+        "partition": names(workload, "partition"),
+        "user": names(workload, "user"),
+        "account": names(workload, "group"),
+        "qos": names(workload, "queue"),
+    }
+    for own, name in _OWN.items():
+        if own in workload.further:
+            columns[name] = _plain(workload.further[own])
+    if "eligible" in workload.further:
+        later = np.fmax(workload.further["eligible"].astype(np.float64) - workload.original_submission_time, 0.0)
+        columns["eligible"] = np.where(np.isnan(later), submitted, submitted + later).tolist()
+    return columns
+
+
+def names(workload: Workload, column: str) -> list[Any]:
+    """Returns the names behind the numbers of a column, None for unknown ones.
+
+    Raises:
+        WorkloadError: The workload has numbers without names.
+    """
+    numbers, known = getattr(workload, column), workload.names.get(column, {})
+    missing = next((number for number in np.unique(numbers).tolist() if number >= 0 and number not in known), None)
+    if missing is not None:
+        raise WorkloadError(
+            f"{column}: expected names, as the jobs of 'hdsim site import' have, got the number {missing}",
+            where=workload.source,
+        )
+    return [known.get(number) for number in numbers.tolist()]
+
+
+def _plain(column: np.ndarray) -> list[Any]:
+    """Values of a column as Python objects, None for NaN and empty texts."""
+    if column.dtype.kind == "f":
+        return [None if value != value else value for value in column.tolist()]
+    return [None if value in (None, "") else value for value in column.tolist()]
