@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from hdsim.util.plugins import optional
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
+    from hdsim.site.model import Site
     from hdsim.site.scheduler import SlurmScheduler, Start
 
 #: Seconds in which no change is missed: slurmctld looks once a second.
@@ -29,17 +31,19 @@ class SlurmAgent(Agent):
 
     Args:
         site: The site: a folder of ``hdsim site import``, its ``site.yaml``, or the content of that file, with the
-            accounts of the file at ``path``.
+            accounts of the file at ``path``, or a :class:`hdsim.site.model.Site`.
     """
 
-    def __init__(self, site: str | Path | dict[str, Any]) -> None:
+    def __init__(self, site: str | Path | Mapping[str, Any] | Site) -> None:
         for package in ("ClusterShell", "pydantic"):
             optional(package)
-        from hdsim.site.model import load_site, site_of_settings
+        from hdsim.site.model import Site, load_site, site_of_settings
 
         if site is None or site == {"path": None}:
             raise ConfigError("expected a site: site=FOLDER of 'hdsim site import'", where="agent.site")
-        self.site = load_site(site) if isinstance(site, str | Path) else site_of_settings(site, "site")
+        if isinstance(site, str | Path):
+            site = load_site(site)
+        self.site = site if isinstance(site, Site) else site_of_settings(site, "site")
 
     def begin(self, cluster: Cluster) -> None:
         """Reads the jobs.
@@ -124,6 +128,11 @@ class SlurmAgent(Agent):
             self._main_at = min(self._main_at, math.ceil(now) + self._delay)
         self._pass(cluster, now)
         self._wake(cluster, now)
+
+    def state_at(self, now: float) -> SlurmScheduler:
+        """Returns the scheduler, priorities being calculated until a time in seconds since the first submission."""
+        self._scheduler.calculate(self._begin + now)
+        return self._scheduler
 
     def _submit(self, cluster: Cluster, job: int, now: float) -> bool:
         """Adds a job to the pending ones, or turns it away; returns whether it is pending."""

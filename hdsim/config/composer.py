@@ -188,7 +188,7 @@ class Composer:
                 given = [f"++{text}" if text.startswith(f"{group}.") else text for text in given]
         if "backend=kwok" in given and not any(text.startswith(("platform", "experiment=")) for text in given):
             given = ["platform=cluster", *given]
-        return _with_site(given)
+        return _with_site([_with_relative_files(text) if text.startswith("site=") else text for text in given])
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Returns the checked configuration of one run.

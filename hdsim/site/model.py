@@ -261,7 +261,7 @@ def settings_of(path: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: See `load_site`.
     """
-    return {"path": str(path), **load_site(path).model_dump(exclude={"associations"})}
+    return {"path": str(Path(path).resolve()), **load_site(path).model_dump(exclude={"associations"})}
 
 
 def site_of_settings(settings: Mapping[str, Any], where: str) -> Site:

@@ -72,7 +72,7 @@ class Multifactor:
         placed = jobs.association
         association = np.where(placed >= 0, self.accounts.row_of[placed], -1) if site.associations else placed
         self.fair_share = FairShare(site, accounts, association, quotas, begin)
-        self.period, self._calculated = site.priority.calculation_period, begin
+        self.period, self.calculated = site.priority.calculation_period, begin
         self._association = association
         self._accrued = jobs.submitted if "ACCRUE_ALWAYS" in self._flags else jobs.eligible
         self._age, self._share = np.zeros(len(jobs)), np.zeros(len(jobs))
@@ -145,13 +145,13 @@ class Multifactor:
         Returns:
             Whether there was one.
         """
-        due = self._calculated + self.period <= now
-        while self._calculated + self.period <= now:
-            self._calculated += self.period
+        due = self.calculated + self.period <= now
+        while self.calculated + self.period <= now:
+            self.calculated += self.period
             waiting = pending()
-            self.fair_share.calculate(running.job[: running.length[0]], waiting, self._calculated)
-            if self._calculated + self.period > now:
-                self.submit(waiting, self._calculated)
+            self.fair_share.calculate(running.job[: running.length[0]], waiting, self.calculated)
+            if self.calculated + self.period > now:
+                self.submit(waiting, self.calculated)
         return due
 
     def factors(self, jobs: Ints, partitions: Ints) -> Factors:

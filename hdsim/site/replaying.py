@@ -1,0 +1,73 @@
+"""The state of a site at a moment of its log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.errors import WorkloadError
+from hdsim.site.formats import expand_nodes
+from hdsim.site.jobs_table import jobs_table
+from hdsim.site.model import Site
+from hdsim.site.platform import nodes_of
+from hdsim.site.scheduler import SlurmScheduler
+from hdsim.site.workload import columns_of
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+
+def recorded_state(site: Site, workload: Workload, at: float, phase: float = 0.0) -> SlurmScheduler:
+    """Returns the scheduler of a site when its jobs have started and ended as recorded.
+
+    Args:
+        site: The site.
+        workload: Its jobs, with the columns ``recorded_start``, ``recorded_end`` and ``recorded_nodes``.
+        at: Seconds after the first submission.
+        phase: Seconds after the first submission of one of the calculations of priorities.
+
+    Raises:
+        WorkloadError: There are no recorded starts, or a job asks for something that the site lacks.
+    """
+    if not {"recorded_start", "recorded_end", "recorded_nodes"} <= set(workload.further):
+        raise WorkloadError(
+            "expected recorded starts, as jobs.parquet of 'hdsim site import' has", where=workload.source
+        )
+    table = jobs_table(columns_of(workload), site, workload.source)
+    begin = float(table.submitted[0])
+    now, period = begin + at, site.priority.calculation_period
+    scheduler = SlurmScheduler(site, table, begin + phase % period - period)
+    shift = table.submitted - workload.original_submission_time
+    start = np.asarray(workload.further["recorded_start"], np.float64) + shift
+    end = np.asarray(workload.further["recorded_end"], np.float64) + shift
+    place = {name: row for row, (name, _) in enumerate(nodes_of(site))}
+    events: list[tuple[float, int, int]] = []
+    for job, (began, ended, eligible) in enumerate(
+        zip(start.tolist(), end.tolist(), table.eligible.tolist(), strict=True)
+    ):
+        if began <= now:
+            events.append((began, 1, job))
+            if ended <= now:
+                events.append((ended, 0, job))
+        elif eligible <= now and not (ended <= now):
+            events.append((eligible, 2, job))
+    for time, kind, job in sorted(events):
+        scheduler.calculate(time)
+        if kind == 0:
+            scheduler.end(job, time)
+        elif kind == 1:
+            nodes = [
+                place[name] for name in expand_nodes(_text(workload.further["recorded_nodes"][job])) if name in place
+            ]
+            cpus = [0] * len(nodes)
+            cpus[:1] = [int(workload.requested_cores[job])]
+            scheduler.hold(job, time, nodes or [0], cpus or [0])
+        else:
+            scheduler.submit(job, time)
+    scheduler.calculate(now)
+    return scheduler
+
+
+def _text(value: Any) -> str:
+    return "" if value in (None, "None assigned") else str(value)
