@@ -221,8 +221,7 @@ def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> Non
     jobs = jobs_table({"submit": [0.0], "cpus": [1], "partition": ["short"]}, site)
     with pytest.raises(ConfigError) as told:
         SlurmScheduler(site, jobs)
-    for rule in ("preempt/qos", "partition long: its QOS"):
-        assert rule in str(told.value)
+    assert "preempt/qos" in str(told.value)
     for rule in ("SchedulerParameters=bf_licenses", "SchedulerParameters=assoc_limit_stop"):
         assert rule in str(told.value)
 

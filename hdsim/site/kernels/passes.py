@@ -13,7 +13,20 @@ import numpy as np
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.references import by_reference
-from hdsim.site.kernels.placing import Chosen, Demands, Flags, Floats, Ints, SiteNodes, Usage, choose, make_chosen
+from hdsim.site.kernels.placing import (
+    Chosen,
+    Demands,
+    Flags,
+    Floats,
+    Ints,
+    SiteNodes,
+    Usage,
+    choose,
+    choose_usable,
+    find_usable,
+    make_chosen,
+    usable_cpus,
+)
 from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, Quotas, exhausted
 from hdsim.site.kernels.running import RunningJobs, change_usage, hold
 
@@ -431,7 +444,9 @@ def _will_run(
     Running jobs end at their limits, those that end within a window together: the start is the end of the last one.
     """
     chosen, future = by_reference(space.chosen), by_reference(space.future)
-    count = choose(nodes, usage, demands, job, space.among, chosen)
+    usable, among = chosen.usable, space.among
+    open_nodes, open_cpus = find_usable(nodes, usage, demands, job, among, chosen)
+    count = choose_usable(nodes, demands, job, open_nodes, open_cpus, chosen)
     if count:
         return now, count
     if only_now:
@@ -446,13 +461,19 @@ def _will_run(
             other = running.job[place]
             touched = False
             for k in range(running.first[other], running.last[other]):
-                touched |= space.among[running.node[k]]
+                touched |= among[running.node[k]]
             if touched:
                 if limit == -math.inf:
                     limit = running.end[place] + (_WINDOW - running.end[place] % _WINDOW)
                 last = place
                 for k in range(running.first[other], running.last[other]):
-                    change_usage(future, demands, other, running.node[k], running.cpus[k], -1)
+                    node = running.node[k]
+                    change_usage(future, demands, other, node, running.cpus[k], -1)
+                    if among[node]:
+                        before, after = usable[node], usable_cpus(nodes, future, demands, job, node)
+                        usable[node] = after
+                        open_nodes += (after > 0) - (before > 0)
+                        open_cpus += after - before
             place += 1
             if touched and place < total and running.end[place] > limit + window:
                 break
@@ -462,7 +483,7 @@ def _will_run(
             window = window + growth if growth > 0.0 else 2 * window
             if place == total or running.end[place] <= limit + window:
                 break
-        count = choose(nodes, future, demands, job, space.among, chosen)
+        count = choose_usable(nodes, demands, job, open_nodes, open_cpus, chosen)
         if count:
             return max(running.end[last], now + 1.0), count
     return math.inf, 0

@@ -130,16 +130,25 @@ def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node
     if demands.memory_per_cpu[job] > 0.0:
         fitting = int(min(usage.memory[node] / demands.memory_per_cpu[job], 1e9))
         cpus = min(cpus, fitting - fitting % per_task)
-    return cpus
+    return max(cpus, 0)
+
+
+@part_of_kernel
+def find_usable(
+    nodes: SiteNodes, usage: Usage, demands: Demands, job: int, among: Flags, chosen: Chosen
+) -> tuple[int, int]:
+    """Fills `chosen.usable`; returns the number of nodes that a job could use, and their CPUs."""
+    usable, count, total = chosen.usable, 0, 0
+    for node in range(len(usable)):
+        usable[node] = usable_cpus(nodes, usage, demands, job, node) if among[node] else 0
+        count += usable[node] > 0
+        total += usable[node]
+    return count, total
 
 
 @part_of_kernel
 def choose(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, among: Flags, chosen: Chosen) -> int:
-    """Chooses nodes for a job, and CPUs on each.
-
-    Nodes of the lowest weights that suffice are looked at. The job gets the smallest run of consecutive nodes of one
-    weight that suffices, or else the largest ones; within a run the first nodes; a job that one node can take gets the
-    one with the fewest CPUs.
+    """Chooses nodes for a job, and CPUs on each; see `choose_usable`.
 
     Args:
         nodes: The nodes.
@@ -152,11 +161,20 @@ def choose(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, among: Fl
     Returns:
         The number of nodes, 0 if the job does not fit.
     """
-    usable, count = chosen.usable, 0
-    for node in range(len(usable)):
-        usable[node] = usable_cpus(nodes, usage, demands, job, node) if among[node] else 0
-        count += usable[node] > 0
-    if count < demands.least[job]:
+    count, total = find_usable(nodes, usage, demands, job, among, chosen)
+    return choose_usable(nodes, demands, job, count, total, chosen)
+
+
+@part_of_kernel
+def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, total: int, chosen: Chosen) -> int:
+    """Chooses nodes for a job of those with usable CPUs: `count` nodes with `total` CPUs; returns their number.
+
+    Nodes of the lowest weights that suffice are looked at. The job gets the smallest run of consecutive nodes of one
+    weight that suffices, or else the largest ones; within a run the first nodes; a job that one node can take gets the
+    one with the fewest CPUs.
+    """
+    usable = chosen.usable
+    if count < demands.least[job] or total < demands.cpus[job]:
         return 0
     heaviest = -1
     while True:
