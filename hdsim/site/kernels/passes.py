@@ -120,7 +120,7 @@ class Plan(NamedTuple):
     Attributes:
         begin: (S,) begins in seconds; a slot ends with the begin of the next one, the last one with `end`.
         row: (S,) row of `free` of each slot, then the rows that are not in use.
-        free: (S, N) nodes that pending jobs have not reserved.
+        free: (S, W) nodes that pending jobs have not reserved, 64 in a word.
         end: (1,) end of the last slot in seconds.
         length: (2,) slots, and slots that were ever made.
         planned: (J,) start in seconds that each pending job has in the plan, NaN for none.
@@ -128,7 +128,7 @@ class Plan(NamedTuple):
 
     begin: Floats
     row: Ints
-    free: Flags
+    free: Ints
     end: Floats
     length: Ints
     planned: Floats
@@ -142,6 +142,7 @@ class Space(NamedTuple):
         future: Use of the nodes at a later time.
         among: (N,) nodes that a job may be on.
         usable: (N,) nodes that a job may be on as far as partitions, reservations and service allow.
+        words: (2, W) usable nodes and those of them that no pending job has reserved, 64 in a word.
         open: (N,) nodes that no job ahead waits for.
         closed: (P,) partitions in which a job waits.
         counts: (P,) jobs of each partition that were tested.
@@ -154,6 +155,7 @@ class Space(NamedTuple):
     future: Usage
     among: Flags
     usable: Flags
+    words: Ints
     open: Flags
     closed: Flags
     counts: Ints
@@ -162,9 +164,14 @@ class Space(NamedTuple):
     reason: Ints
 
 
+def _words(nodes: int) -> int:
+    """Returns the number of words of 64 nodes."""
+    return (nodes + 63) // 64
+
+
 def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
     """Returns a plan of at most a number of slots."""
-    floats, row, free = np.zeros((2, slots + 2)), np.arange(slots + 2), np.zeros((slots + 2, nodes), np.bool_)
+    floats, row, free = np.zeros((2, slots + 2)), np.arange(slots + 2), np.zeros((slots + 2, _words(nodes)), np.int64)
     return Plan(floats[0], row, free, np.zeros(1), np.zeros(2, np.int64), np.full(jobs, math.nan))
 
 
@@ -178,6 +185,7 @@ def make_space(nodes: int, partitions: int, users: int, jobs: int) -> Space:
         future,
         flags[0],
         flags[1],
+        np.zeros((2, _words(nodes)), np.int64),
         flags[2],
         np.zeros(partitions, np.bool_),
         np.zeros(partitions, np.int64),
@@ -194,11 +202,25 @@ def _copy(flags: Flags, into: Flags) -> None:
 
 
 @part_of_kernel
-def _equal(flags: Flags, others: Flags) -> bool:
-    equal = True
-    for node in range(len(flags)):
-        equal &= flags[node] == others[node]
-    return equal
+def _pack(flags: Flags, into: Ints) -> None:
+    """Writes (N,) flags into words."""
+    for word in range(len(into)):
+        into[word], begin = 0, word * 64
+        for bit in range(min(64, len(flags) - begin)):
+            into[word] |= np.int64(flags[begin + bit]) << bit
+
+
+@part_of_kernel
+def _unpack(words: Ints, into: Flags) -> int:
+    """Writes words into (N,) flags; returns how many are set."""
+    count = 0
+    for word in range(len(words)):
+        bits, begin = words[word], word * 64
+        for bit in range(min(64, len(into) - begin)):
+            one = (bits >> bit) & 1
+            into[begin + bit] = one != 0
+            count += one
+    return count
 
 
 @part_of_kernel
@@ -362,10 +384,20 @@ def _split(plan: Plan, time: float) -> int:
     for i in range(count, slot, -1):
         plan.begin[i], plan.row[i] = plan.begin[i - 1], plan.row[i - 1]
     plan.begin[slot], plan.row[slot] = time, new
-    _copy(plan.free[plan.row[slot - 1]], plan.free[new])
+    for word in range(plan.free.shape[1]):
+        plan.free[new, word] = plan.free[plan.row[slot - 1], word]
     plan.length[0] += 1
     plan.length[1] += 1
     return slot
+
+
+@part_of_kernel
+def _same(plan: Plan, row: int, other: int) -> bool:
+    """Whether two rows have the same free nodes."""
+    differing = 0
+    for word in range(plan.free.shape[1]):
+        differing |= plan.free[row, word] ^ plan.free[other, word]
+    return differing == 0
 
 
 @part_of_kernel
@@ -379,10 +411,10 @@ def _reserve(plan: Plan, start: float, end: float, chosen: Chosen, count: int) -
         last = plan.length[0]
     for slot in range(first, last):
         for k in range(count):
-            plan.free[plan.row[slot], chosen.node[k]] = False
+            plan.free[plan.row[slot], chosen.node[k] >> 6] &= ~(1 << (chosen.node[k] & 63))
     # At most one slot that equals the one before it is joined with it.
     for slot in range(max(first - 1, 0), min(last, plan.length[0] - 1)):
-        if _equal(plan.free[plan.row[slot]], plan.free[plan.row[slot + 1]]):
+        if _same(plan, plan.row[slot], plan.row[slot + 1]):
             freed = plan.row[slot + 1]
             for i in range(slot + 1, plan.length[0] - 1):
                 plan.begin[i], plan.row[i] = plan.begin[i + 1], plan.row[i + 1]
@@ -404,18 +436,18 @@ def _overlaps(plan: Plan, start: float, end: float, chosen: Chosen, count: int) 
     for slot in range(plan.length[0]):
         if _slot_end(plan, slot) > start and plan.begin[slot] < end:
             for k in range(count):
-                if not plan.free[plan.row[slot], chosen.node[k]]:
+                if not (plan.free[plan.row[slot], chosen.node[k] >> 6] >> (chosen.node[k] & 63)) & 1:
                     return True
     return False
 
 
 @part_of_kernel
-def _next_growth(plan: Plan, slot: int, usable: Flags, among: Flags) -> bool:
+def _next_growth(plan: Plan, slot: int, words: Ints) -> bool:
     """Whether the slot behind one has a node free, of those that a job may use, that it lacks."""
-    now, after, grows = plan.free[plan.row[slot]], plan.free[plan.row[slot + 1]], False
-    for node in range(len(usable)):
-        grows |= usable[node] and after[node] and not (among[node] and now[node])
-    return grows
+    now, after, more = plan.row[slot], plan.row[slot + 1], 0
+    for word in range(plan.free.shape[1]):
+        more |= words[0, word] & plan.free[after, word] & ~(words[1, word] & plan.free[now, word])
+    return more != 0
 
 
 @part_of_kernel
@@ -534,7 +566,7 @@ def backfill_pass(
     plan.begin[0] = math.floor(now / resolution) * resolution
     plan.end[0] = math.floor((now + rules.window) / resolution) * resolution
     plan.length[0] = plan.length[1] = 1
-    _copy(access.service, plan.free[plan.row[0]])
+    _pack(access.service, plan.free[plan.row[0]])
     space.counts[:] = 0
     space.users[:] = 0
     for place in range(len(pending.job)):
@@ -569,22 +601,23 @@ def backfill_pass(
                 begin = max(begin, calendar.begin[row])
             end = begin + limit
             reserved = _beside_reservations(calendar, row, begin, end, space.usable)
-            _copy(space.usable, space.among)
+            words = space.words
+            _pack(space.usable, words[0])
+            for word in range(words.shape[1]):
+                words[1, word] = words[0, word]
             for slot in range(plan.length[0]):
                 ends = _slot_end(plan, slot)
                 behind = ends > begin and slot + 1 < plan.length[0] and later == 0.0
-                if behind and _next_growth(plan, slot, space.usable, space.among):
+                if behind and _next_growth(plan, slot, words):
                     later = ends
                 if ends > begin and plan.begin[slot] <= end:
-                    for node in range(len(space.among)):
-                        space.among[node] &= plan.free[plan.row[slot], node]
+                    for word in range(words.shape[1]):
+                        words[1, word] &= plan.free[plan.row[slot], word]
                 elif ends > begin:
                     break
             if reserved:
                 later = _next_end(calendar, begin, later, plan.end[0])
-            available = 0
-            for node in range(len(space.among)):
-                available += space.among[node]
+            available = _unpack(words[1], space.among)
             start, count = math.inf, 0
             if available >= demands.least[job]:
                 start, count = _will_run(nodes, usage, demands, running, job, rules.growth, space, now, only_now)
