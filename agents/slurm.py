@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError
+from hdsim.cluster.state import FinalState
+from hdsim.errors import ConfigError, WorkloadError
 from hdsim.scheduling.agent import Agent
 from hdsim.util.plugins import optional
 
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.site.model import Site
     from hdsim.site.scheduler import SlurmScheduler, Start
+    from hdsim.workload.model import Workload
 
 #: Seconds in which no change is missed: slurmctld looks once a second.
 _TICK = 1.0
+#: Status of SWF of jobs that were cancelled.
+_CANCELLED = 5
+_SUCCEEDED = int(FinalState.COMPLETED_SUCCESSFULLY)
 
 
 class SlurmAgent(Agent):
@@ -52,6 +57,7 @@ class SlurmAgent(Agent):
             ConfigError: The platform is not that of the site, or the site has rules that are not simulated.
             WorkloadError: A job asks for something that the site lacks.
         """
+        from hdsim.site.dependencies import Progress, dependencies_of
         from hdsim.site.jobs_table import jobs_table
         from hdsim.site.platform import nodes_of
         from hdsim.site.scheduler import SlurmScheduler
@@ -69,7 +75,17 @@ class SlurmAgent(Agent):
         self._full_interval = max(float(given["sched_interval"]), _TICK)
         self._backfill_interval = max(float(given["bf_interval"]), _TICK)
         self._backfills = self.site.slurm.type == "backfill"
-        self._later: list[tuple[float, int]] = []  # jobs that are not eligible yet
+        self._later: list[tuple[float, int]] = []  # jobs that are looked at again: not eligible yet, or cancelled then
+        try:
+            self._dependencies = dependencies_of(self._columns)
+        except ValueError as error:
+            raise WorkloadError(f"dependency: {error}", where=workload.source) from None
+        self._progress = Progress(len(workload))
+        self._dependents: dict[int, list[int]] = {}
+        for job, dependency in self._dependencies.items():
+            for other in dependency.jobs:
+                self._dependents.setdefault(other, []).append(job)
+        self._cancelled = _cancelled(workload, self._begin)
         self._main_at = math.inf
         self._full_at = self._begin
         self._backfill_at = self._begin
@@ -80,6 +96,7 @@ class SlurmAgent(Agent):
         reasons: list[str] = [""] * len(workload)
         on: list[str] = [""] * len(workload)
         self._reasons, self._on = reasons, on
+        cluster.own_sizes = True
         cluster.columns.update(self._result_columns(workload, reasons, on))
 
     def _check_platform(self, cluster: Cluster, cpus: list[int]) -> None:
@@ -113,16 +130,22 @@ class SlurmAgent(Agent):
         changed = False
         for job in cluster.ended:
             scheduler.end(job, now)
+            self._finish(job, now, succeeded=cluster.state[job] == _SUCCEEDED)
             changed = True
         for job in cluster.withdrawn:
             self._withdraw(job)
+            self._finish(job, now)
             changed = True
         for job in list(cluster.submitted):
-            heapq.heappush(self._later, (max(float(self._jobs.eligible[job]), now), job))
+            # What a dependency waits for is simulated, the begin that a user asked for is as recorded.
+            eligible = now if job in self._dependencies else float(self._jobs.eligible[job])
+            heapq.heappush(self._later, (max(eligible, now), job))
+            if job in self._cancelled:
+                heapq.heappush(self._later, (max(self._cancelled[job], now), job))
         while self._later and self._later[0][0] <= now:
             _, job = heapq.heappop(self._later)
             if job in cluster.queue:
-                changed |= self._submit(cluster, job, now)
+                changed |= self._look_at(cluster, job, now)
         if changed:
             self._changed = True
             self._main_at = min(self._main_at, math.ceil(now) + self._delay)
@@ -134,12 +157,47 @@ class SlurmAgent(Agent):
         self._scheduler.calculate(self._begin + now)
         return self._scheduler
 
+    def _look_at(self, cluster: Cluster, job: int, now: float) -> bool:
+        """Cancels a job, or submits it when its dependency is fulfilled; returns whether it is newly pending."""
+        if self._cancelled.get(job, math.inf) <= now:
+            self._withdraw(job)
+            self._turn_away(cluster, job, now, self._reasons[job] or "None")
+            return False
+        dependency = self._dependencies.get(job)
+        if job in self._scheduler.pending or (dependency is None and self._jobs.eligible[job] > now):
+            return False
+        if dependency is not None:
+            fulfilled, later = self._progress.verdict(dependency, now)
+            if fulfilled is None:
+                self._turn_away(cluster, job, now, "DependencyNeverSatisfied")
+                return False
+            if not fulfilled:
+                self._reasons[job] = "Dependency"
+                if later < math.inf:
+                    heapq.heappush(self._later, (later, job))
+                return False
+            self._jobs.eligible[job] = now
+        return self._submit(cluster, job, now)
+
+    def _finish(self, job: int, now: float, *, succeeded: bool = False) -> None:
+        """Notes the end of a job, and looks at those that depend on it."""
+        self._progress.ended[job], self._progress.succeeded[job] = now, succeeded
+        self._release(job, now)
+
+    def _release(self, job: int, now: float) -> None:
+        for other in self._dependents.get(job, ()):
+            heapq.heappush(self._later, (now, other))
+
+    def _turn_away(self, cluster: Cluster, job: int, now: float, word: str) -> None:
+        self._reasons[job] = word
+        cluster.reject(job)
+        self._finish(job, now)
+
     def _submit(self, cluster: Cluster, job: int, now: float) -> bool:
         """Adds a job to the pending ones, or turns it away; returns whether it is pending."""
         word = self._scheduler.refusal(job)
         if word:
-            self._reasons[job] = word
-            cluster.reject(job)
+            self._turn_away(cluster, job, now, word)
             return False
         self._scheduler.submit(job, now)
         return True
@@ -187,6 +245,8 @@ class SlurmAgent(Agent):
                     chosen.append(gpus[idle[gpus]][:asked])
             cluster.start(one.job, cluster.cores.placement_of(np.concatenate(chosen)))
             self._on[one.job] = self._scheduler.node_list(one.nodes)
+            self._progress.started[one.job] = self._begin + cluster.now
+            self._release(one.job, self._begin + cluster.now)
 
     def _note_reasons(self, jobs: list[int]) -> None:
         for job, word in zip(jobs, self._scheduler.reasons_of(jobs), strict=True):
@@ -211,9 +271,20 @@ class SlurmAgent(Agent):
                 cluster.call_me_later(time)
 
     def _awaits(self, cluster: Cluster, now: float) -> bool:
-        """Whether a pending job may still start: something runs, comes or ends."""
+        """Whether a pending job may still start: something runs, comes, ends or decays."""
         ahead = bool(cluster.running) or cluster.expects_jobs or bool(self._later)
-        return ahead or bool((self._scheduler.calendar.end > now).any())
+        return ahead or bool((self._scheduler.calendar.end > now).any()) or self._scheduler.decays
+
+
+def _cancelled(workload: Workload, begin: float) -> dict[int, float]:
+    """When jobs that never started were cancelled, in seconds since 1970."""
+    if not {"recorded_start", "recorded_end"} <= set(workload.further):
+        return {}
+    start = np.asarray(workload.further["recorded_start"], np.float64)
+    end = np.asarray(workload.further["recorded_end"], np.float64)
+    rows = np.flatnonzero((workload.status == _CANCELLED) & np.isnan(start) & ~np.isnan(end))
+    at = begin + workload.submission_time[rows] + end[rows] - workload.original_submission_time[rows]
+    return dict(zip(rows.tolist(), at.tolist(), strict=True))
 
 
 def _cores_of(platform: Any) -> list[tuple[int, int, np.ndarray]]:

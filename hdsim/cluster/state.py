@@ -115,6 +115,8 @@ class Cluster:
         outages: (node, begin, end) in seconds of every outage that has begun; the end may lie ahead.
         failed_starts: Starts that the backend has refused, in order.
         failed_permanently: Jobs that have failed because nodes failed under them too often.
+        own_sizes: The scheduler may give a job another number of cores than it asked for, such as whole nodes, by
+            `start`; its run time stays the same.
         columns: Further columns of jobs.csv by name, (J,) values each, which a scheduler may add and change.
         starting_time: Last start of each job in seconds, NaN until it is confirmed and after an interruption.
         finish_time: Finish of each job in seconds, NaN before it.
@@ -202,6 +204,7 @@ class Cluster:
         self.outages: list[tuple[int, float, float]] = []
         self.failed_starts: list[FailedStart] = []
         self.failed_permanently: list[int] = []
+        self.own_sizes = False
         self.columns: dict[str, Sequence[Any] | NDArray[Any]] = {}
         self.starting_time = ReadOnlyList([math.nan] * jobs)
         self.finish_time = ReadOnlyList([math.nan] * jobs)

@@ -465,9 +465,12 @@ def _with_site(given: list[str]) -> list[str]:
         "workload": quoted_path(f"workload.path={path}/jobs.parquet"),
         "workload.memory": "workload.memory=none",
         "workload.memory_bandwidth": "workload.memory_bandwidth=none",
+        "workload.status": "workload.status=queued",
     }
     keys = {text.partition("=")[0].lstrip("+") for text in given}
     keys |= {group for group in ("agent", "platform", "workload") if {f"{group}.path", f"{group}._target_"} & keys}
+    if "agent" in keys:  # only the scheduler of a site takes cancelled jobs out of the queue
+        del brought["workload.status"]
     return [*(text for key, text in brought.items() if key not in keys), *given]
 
 

@@ -48,7 +48,9 @@ RUN = {
         "on platforms of quantities: a job becomes equal pods of at most so many cores; null: one pod "
         "where it fits on the smallest node"
     ),
-    "workload.status": "of SWF: `recorded`, `completed`, `ignore` ([workload.md](workload.md#swf))",
+    "workload.status": (
+        "of SWF and Parquet: `recorded`, `queued`, `completed`, `ignore` ([workload.md](workload.md#swf))"
+    ),
     "workload.strict": "true: a job that cannot be replayed is an error instead of being dropped",
     "workload.bsp.supersteps": (
         "supersteps of each job, or `[low, high]`: rigid jobs become BSP jobs ([bsp.md](bsp.md)); null: they stay"

@@ -58,6 +58,8 @@ _METRICS = Rule(
 )
 _GENERATOR = Rule("settings of a generator, as of workload=lublin", lambda value: isinstance(value, dict))
 
+_STATUS = ("recorded", "queued", "completed", "ignore")
+
 # Keys of hdsim itself. Keys of the open groups belong to the classes that these groups name.
 RULES: dict[str, Rule | dict[str, Any]] = {
     "seed": _SEED,
@@ -78,7 +80,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "runtime": TEXT,
         "walltime": TEXT,
         "strict": FLAG,
-        "status": Rule("recorded, completed or ignore", lambda value: value in ("recorded", "completed", "ignore")),
+        "status": Rule("recorded, queued, completed or ignore", lambda value: value in _STATUS),
         "cores_per_pod": integers_from(1) | NULL,
         "cluster": FLAG,
         # Values of "anything" are checked where the jobs are made.

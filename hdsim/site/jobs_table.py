@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
-from hdsim.site.formats import parse_counts, parse_gres, split_list
+from hdsim.site.formats import expand_nodes, parse_counts, parse_gres, split_list
 from hdsim.site.kernels.placing import Demands
 from hdsim.site.model import Partition, Site
 from hdsim.site.platform import nodes_of
 from hdsim.util.arrays import Flags, Floats, Ints
 from hdsim.util.text import shown
 
+_log = logging.getLogger(__name__)
 #: Most nodes of a job that names none.
 _ANY_NUMBER = 1 << 30
 #: Seconds that Slurm takes for jobs without a limit in partitions without one.
@@ -41,6 +43,8 @@ class SiteJobs:
     held: Flags
     licenses: Ints  # (J, L) licences of each kind of the site
     refused: dict[int, str]  # reasons of jobs that no partition takes
+    array: Ints  # number of the array of each job, -1 for none or one without a throttle
+    array_limit: Ints  # most tasks of it that run at a time
 
     def __len__(self) -> int:
         return len(self.submitted)
@@ -52,8 +56,8 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
     Args:
         columns: ``submit``, ``cpus``, ``partition`` and, if there are any, ``eligible``, ``requested_time``, ``nodes``,
             ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``user``, ``account``, ``qos``,
-            ``nice``, ``constraints``, ``reservation``, ``licenses``, ``gres``
-            (of each node, ``gpu:2`` or ``gpu:a100:2``) and ``held``; None where a job has none.
+            ``nice``, ``constraints``, ``required_nodes``, ``excluded_nodes``, ``reservation``, ``licenses``, ``gres``
+            (of each node, ``gpu:2`` or ``gpu:a100:2``), ``held`` and ``array_limit``; None where a job has none.
         site: The site.
         where: Origin of the columns, for error messages.
 
@@ -88,6 +92,9 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
     accounts, qos = column("account", ""), column("qos", "")
     partitions, refused = _permitted(site, partitions, demands, accounts, qos)
     users: dict[str, int] = {}
+    array, array_limit = _arrays(columns, column)
+    listed = _required(column("required_nodes", ""), demands.least.tolist(), where)
+    features, feature = _features(site, column("constraints", ""), listed, column("excluded_nodes", ""), known)
     return SiteJobs(
         submitted=submitted,
         eligible=np.fmax(np.array(column("eligible", math.nan), np.float64), submitted),
@@ -97,11 +104,14 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
         association=_associations(site, accounts, column("user", ""), asked),
         qos=_of_names("qos", qos, list(site.qos), known),
         nice=np.array(column("nice", 0), np.float64),
-        **_features(site, column("constraints", ""), known),
+        features=features,
+        feature=feature,
         reservation=_of_names("reservation", column("reservation", ""), list(site.reservations), known),
         held=np.array(column("held", False), np.bool_),
         licenses=_licenses(column("licenses", ""), list(site.licenses), known),
         refused=refused,
+        array=array,
+        array_limit=array_limit,
     )
 
 
@@ -147,6 +157,16 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
         limit=np.where(np.isinf(limit), _YEAR, limit),
         **_gpus(column("gres", ""), site, known),
     )
+
+
+def _arrays(columns: Mapping[str, Sequence[Any]], column: Any) -> tuple[Ints, Ints]:
+    """Returns the array that each job with a throttle is a task of, and the throttles."""
+    most = np.array(column("array_limit", 0), np.int64)
+    numbers: dict[str, int] = {}
+    array = np.full(len(most), -1)
+    for row in np.flatnonzero(most).tolist():
+        array[row] = numbers.setdefault(str(columns["job_id"][row]).partition("_")[0], len(numbers))
+    return array, most
 
 
 def _permitted(
@@ -227,21 +247,46 @@ def _associations(site: Site, accounts: list[str], users: list[str], partitions:
     return made
 
 
-def _features(site: Site, asked: list[str], known: Any) -> dict[str, Any]:
-    """Returns the sets of features that are asked for, ``a&b`` and ``a|b``, and that of each job."""
-    nodes = [set(kind.features) for _, kind in nodes_of(site)]
-    every = sorted(set().union(*nodes))
-    rows: dict[str, int] = {"": 0}
+def _required(lists: list[str], least: list[int], where: str) -> list[str]:
+    """Returns the lists of nodes that jobs keep to; one that is shorter than the job is left out, which is told."""
+    short = [bool(text) and len(expand_nodes(text)) < nodes for text, nodes in zip(lists, least, strict=True)]
+    if any(short):
+        _log.warning("%s: %d jobs name fewer nodes than they ask for; they may be on any", where, sum(short))
+    return ["" if left else text for text, left in zip(lists, short, strict=True)]
+
+
+def _features(site: Site, asked: list[str], required: list[str], excluded: list[str], known: Any) -> tuple[Flags, Ints]:
+    """Returns the (F, N) sets of nodes that jobs may be on, and that of each job.
+
+    Args:
+        site: The site.
+        asked: Features, ``a&b`` and ``a|b``.
+        required: Lists of nodes that jobs have to be on, each at least as long as the job has nodes.
+        excluded: Lists of nodes that jobs may not be on.
+        known: Looks a name up.
+    """
+    nodes = nodes_of(site)
+    having = [set(kind.features) for _, kind in nodes]
+    place = {name: row for row, (name, _) in enumerate(nodes)}
+    every = sorted(set().union(*having))
+    rows: dict[tuple[str, str, str], int] = {("", "", ""): 0}
     sets = [np.ones(len(nodes), np.bool_)]
-    for row, text in enumerate(asked):
-        if text in rows:
+    keys = list(zip(asked, required, excluded, strict=True))
+    for row, key in enumerate(keys):
+        if key in rows:
             continue
-        allowed = np.zeros(len(nodes), np.bool_)
-        for part in text.strip("()").split("|"):
+        features, only, without = key
+        allowed = np.array([not features] * len(nodes))
+        for part in features.strip("()").split("|") if features else ():
             wanted = {name.strip() for name in part.split("&")}
             for name in wanted:
                 known("constraint", name, every, row)
-            allowed |= [wanted <= having for having in nodes]
-        rows[text] = len(sets)
+            allowed |= [wanted <= own for own in having]
+        for text, kept in ((only, True), (without, False)):
+            if text:
+                listed = np.zeros(len(nodes), np.bool_)
+                listed[[place[name] for name in expand_nodes(text) if name in place]] = True
+                allowed &= listed if kept else ~listed
+        rows[key] = len(sets)
         sets.append(allowed)
-    return {"features": np.array(sets), "feature": np.array([rows[text] for text in asked], np.int64)}
+    return np.array(sets), np.array([rows[key] for key in keys], np.int64)

@@ -267,7 +267,7 @@ class _Builder:
         jobs = self.jobs
         asking = jobs.licenses > 0
         first = np.array([rows[0] for rows in jobs.partitions], np.int64)
-        columns = np.column_stack([first, jobs.qos, jobs.association, jobs.user, asking])
+        columns = np.column_stack([first, jobs.qos, jobs.association, jobs.user, jobs.array, asking])
         _, number = np.unique(columns, axis=0, return_inverse=True)
         order = np.argsort(number, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
@@ -290,6 +290,10 @@ class _Builder:
                 if submitted:
                     for row in rows.tolist():
                         waiting[row] = submitted
+            array = int(self.jobs.array[rows[0]])
+            if array >= 0:
+                most, code = float(self.jobs.array_limit[rows[0]]), self.reasons.code_of("JobArrayTaskLimit")
+                made.capacities.append((self.place(("array", array), most, code), "job"))
             for kind in np.flatnonzero(self.jobs.licenses[rows[0]]).tolist():
                 name = licences[kind]
                 place = self.place(("license", name), self.site.licenses[name], LICENSES)

@@ -26,6 +26,7 @@ _OF_LINES: dict[str, tuple[Any, Any]] = {
     "nodes": (pl.Int64, None),
     "most_nodes": (pl.Int64, None),
     "per_task": (pl.Int64, None),
+    "array_limit": (pl.Int64, None),
     "nice": (pl.Int64, 0),
     "begin": (pl.String, None),
     "held": (pl.Boolean, False),

@@ -432,6 +432,7 @@ class _Jobs:
             nodes="nodes",
             most_nodes="most_nodes",
             per_task="of_line_per_task",
+            array_limit="of_line_array_limit",
             memory_mib="memory_mib",
             memory_per=pl.when(pl.col("memory_mib").is_not_null()).then("memory_per"),
             whole="whole",

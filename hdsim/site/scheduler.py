@@ -233,6 +233,14 @@ class SlurmScheduler:
         fits = any(fits_empty(*state, job, partition) for partition in table.partitions[job])
         return "" if fits else "BadConstraints"
 
+    @property
+    def decays(self) -> bool:
+        """Whether limits of what was used may let jobs start when it has decayed."""
+        quotas, rules = self.limits.quotas, self.site.priority
+        shrinks = 0 < rules.decay_half_life < math.inf or rules.usage_reset_period not in ("NONE", "NOW")
+        exceeded = (quotas.spent >= quotas.most) & (quotas.most > 0) & ~quotas.lasting
+        return self.multifactor is not None and shrinks and bool(exceeded.any())
+
     def submit(self, job: int, now: float) -> None:
         """Adds a job that is eligible at a time in seconds since 1970 to the pending ones."""
         self.pending[job] = None

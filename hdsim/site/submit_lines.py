@@ -12,7 +12,8 @@ from typing import Any
 
 #: Short options with a value, and the long ones that they stand for; empty for those that nothing reads.
 _SHORT = {
-    **dict.fromkeys("AaBDeFGiJlmMnoqtS", ""),
+    **dict.fromkeys("ABDeFGiJlmMnoqtS", ""),
+    "a": "array",
     "b": "begin",
     "C": "constraint",
     "c": "cpus-per-task",
@@ -47,7 +48,7 @@ _TEXTS = {
 }
 #: A line without any of these options says nothing.
 INTERESTING = (
-    r"(^|\s)-[bCcdLNpwxPHs]|--(begin|constraint|cpus-per-task|dependency|exclude|exclusive|gres|hold|licenses"
+    r"(^|\s)-[abCcdLNpwxPHs]|--(array|begin|constraint|cpus-per-task|dependency|exclude|exclusive|gres|hold|licenses"
     r"|mem-per-cpu|mem|nice|nodes|nodelist|partition|reservation)\b"
 )
 
@@ -55,8 +56,8 @@ INTERESTING = (
 def submit_options(line: str) -> dict[str, Any]:
     """Returns what a command such as ``sbatch -c 4 --exclusive job.sh`` asks for; words that are no options end it.
 
-    The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``per_task``, ``whole``, ``nice``, ``begin``, ``held``
-    and ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is passed over.
+    The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``per_task``, ``array_limit``, ``whole``, ``nice``,
+    ``begin``, ``held`` and ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is passed over.
     """
     found: dict[str, Any] = {}
     for name, value in _options(_words(line)[1:]):
@@ -67,6 +68,8 @@ def submit_options(line: str) -> dict[str, Any]:
         elif name == "nodes" and (limits := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", value)):
             # One number is the least and the most.
             found |= {"nodes": int(limits[1]), "most_nodes": int(limits[2] or limits[1])}
+        elif name == "array" and (most := re.search(r"%(\d{1,9})$", value)):
+            found["array_limit"] = int(most[1])
         elif name == "exclusive":
             # --exclusive=user and =mcs leave the nodes to jobs of the same user or label.
             found["whole"] = not value

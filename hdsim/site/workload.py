@@ -27,6 +27,9 @@ _OWN = {
     "gres": "gres",
     "held": "held",
     "dependency": "dependency",
+    "array_limit": "array_limit",
+    "required_nodes": "required_nodes",
+    "excluded_nodes": "excluded_nodes",
     "partitions": "partition",
 }
 
@@ -49,9 +52,13 @@ def columns_of(workload: Workload) -> dict[str, list[Any]]:
         "account": names(workload, "group"),
         "qos": names(workload, "queue"),
     }
+    if "executable" in workload.names:
+        columns["name"] = names(workload, "executable")
     for own, name in _OWN.items():
         if own in workload.further:
-            columns[name] = _plain(workload.further[own])
+            given = _plain(workload.further[own])
+            usual = columns.get(name, given)
+            columns[name] = [other if value is None else value for value, other in zip(given, usual, strict=True)]
     if "eligible" in workload.further:
         later = np.fmax(workload.further["eligible"].astype(np.float64) - workload.original_submission_time, 0.0)
         columns["eligible"] = np.where(np.isnan(later), submitted, submitted + later).tolist()

@@ -85,8 +85,8 @@ def load_workload(
             :data:`RUNTIME_SHARES`). Jobs with programs keep their run times.
         walltime: "trace" (SWF has none), "requested" (the requested time) or "none".
         status: Use of field 11 of an SWF file and of the column ``status`` of Parquet: "recorded" (see
-            :func:`hdsim.workload.swf.apply_status`), "completed" (those jobs alone whose status is 1 or unknown) or
-            "ignore" (each line is a job that succeeds).
+            :func:`hdsim.workload.swf.apply_status`, also for "queued"), "completed" (those jobs alone whose status is
+            1 or unknown) or "ignore" (each line is a job that succeeds).
         strict: Whether an infeasible job is an error.
         cores_per_pod: See :func:`hdsim.workload.pods.as_pods`; for platforms of kind ``quantities``.
         name: Name of the workload.

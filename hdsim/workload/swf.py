@@ -58,7 +58,7 @@ FAILED, COMPLETED, PARTIAL, CANCELLED = 0, 1, (2, 3, 4), 5
 STATES = {FAILED: "failed", COMPLETED: "completed", **dict.fromkeys(PARTIAL, "partial"), CANCELLED: "cancelled"}
 
 #: Uses of the status.
-USES = ("recorded", "completed", "ignore")
+USES = ("recorded", "queued", "completed", "ignore")
 #: Workload columns that are equal to an SWF field.
 _IDENTITIES = {
     "job_id": JOB,
@@ -286,7 +286,8 @@ def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJ
     they started: they never took a core. Jobs that failed, or were cancelled while they ran, end as COMPLETED_FAILED
     after their run time.
 
-    `use` is one of `USES`; without a path there is no warning.
+    `use` is one of `USES`; without a path there is no warning. With "queued", jobs that were cancelled before they
+    started are kept, for a scheduler that takes them out of the queue itself.
     """
     if use == "ignore":
         return raw
@@ -294,7 +295,9 @@ def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJ
     partial = np.isin(status, PARTIAL)
     left_out = {
         "partial executions (status 2 to 4) of jobs with a line of their own": partial & np.isin(ids, ids[~partial]),
-        "jobs cancelled before they started (status 5, no run time)": (status == CANCELLED) & (runtime <= 0),
+        "jobs cancelled before they started (status 5, no run time)": (
+            (status == CANCELLED) & (runtime <= 0) & (use != "queued")
+        ),
     }
     if use == "completed":
         left_out["jobs that failed, were cancelled or continued"] = ~np.isin(status, (COMPLETED, -1))

@@ -200,6 +200,7 @@ def test_a_job_of_each_column(tmp_path: Path) -> None:
         "nodes": 1,
         "most_nodes": None,
         "per_task": 2,
+        "array_limit": None,
         "memory_mib": 8000.0,
         "memory_per": "n",
         "whole": True,
@@ -777,6 +778,8 @@ def test_an_imported_site_is_replayed(tmp_path: Path) -> None:
     [
         ("sbatch job.sh --nice=5", {}),
         ("sbatch -c4 job.sh", {"per_task": 4}),
+        ("sbatch --array=1-20%3 job.sh", {"array_limit": 3}),
+        ("sbatch -a 1-20 job.sh", {}),
         ("sbatch --cpus-per-task 4 -vHc 2 x", {"per_task": 2, "held": True}),
         ("sbatch --nice x", {"nice": 100}),
         ("sbatch --nice=-10 x", {"nice": -10}),

@@ -50,11 +50,7 @@ def import_(sources: tuple[Path, ...], output: Path, timezone: str, *, anonymize
         click.echo("there is no sacct.txt, so there is no jobs.parquet; next:\n")
         click.echo(f"  hdsim platform show {shown(folder / 'platform.json')}")
     else:
-        platform, path = shown(folder / "platform.json"), shown(folder / "jobs.parquet")
-        click.echo("next:\n")
-        click.echo(
-            f"  hdsim run platform.path={platform} workload.path={path} workload.memory_bandwidth=none agent=easy"
-        )
+        click.echo(f"next:\n\n  hdsim run site={shown(folder)}")
 
 
 def _groups(output: Path) -> list[Any]:

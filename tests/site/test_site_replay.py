@@ -1,0 +1,340 @@
+"""Replays of sites by the agent: recorded schedules, limits, dependencies, keys of the rules, columns of results."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hdsim.agents.slurm import SlurmAgent
+from hdsim.cli import main
+from hdsim.config.composer import Composer
+from hdsim.errors import ConfigError, WorkloadError
+from hdsim.platform.load import load_platform
+from hdsim.platform.model import Platform
+from hdsim.results.result import Result
+from hdsim.simulation.simulation import simulate
+from hdsim.site.importing import import_site, write_site
+from hdsim.site.model import Site, site_of
+from hdsim.site.notes import Notes
+from hdsim.site.platform import platform_document
+from hdsim.workload.load import load_workload
+from hdsim.workload.model import Workload
+
+#: Cases whose free replay agrees with all recorded starts within 20 s of the cluster.
+REPLAYED = (
+    "fifo_builtin",
+    "backfill",
+    "backfill_user2",
+    "backfill_res600",
+    "topo_none",
+    "prio_part",
+    "prio_size_big",
+)
+
+
+def imported(folder: Path, into: Path) -> tuple[Path, Platform, Workload]:
+    """The site of a recorded case, its platform and its jobs."""
+    site, jobs = import_site([folder / "slurm.conf", folder / "sacct.txt"], "UTC", Notes())
+    write_site(site, Notes(), into, jobs)
+    platform = load_platform(into / "platform.json")
+    path = into / "jobs.parquet"
+    return into, platform, load_workload(path, platform, memory="none", memory_bandwidth="none", status="queued")
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_a_recorded_schedule_is_replayed(shared_data: Path, tmp_path: Path, name: str) -> None:
+    site, platform, workload = imported(shared_data / "slurm" / name, tmp_path / "site")
+    result = simulate(platform, workload, SlurmAgent(site), check=True)
+    recorded = np.asarray(result.columns["recorded_start"], np.float64)
+    assert np.abs(result.starting_time - recorded).max() <= 20.0
+
+
+def make_site(**rules: Any) -> Site:
+    """A site of two nodes with four CPUs, whose passes follow each change at once."""
+    parameters = {"batch_sched_delay": 0, "sched_interval": 60, "bf_interval": 1, "bf_resolution": 1}
+    document: dict[str, Any] = {
+        "nodes": {"n": {"nodes": "n[1-2]", "cpus": 4, "cores_per_socket": 4, "memory": 1000}},
+        "partitions": {"main": {"nodes": "ALL", "default": True}},
+        "associations": [
+            {"account": "a1", "limits": rules.pop("account_limits", {})},
+            {"account": "a1", "user": "u1", "limits": rules.pop("user_limits", {})},
+            {"account": "a1", "user": "u2"},
+        ],
+        "qos": {"normal": rules.pop("qos", {})},
+        "priority": {"type": "basic"},
+        "slurm": {"enforce": ["associations", "limits", "qos"], "parameters": parameters},
+    }
+    return site_of(document | rules, "test")
+
+
+def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True) -> Result:
+    """Replays jobs: ``at``, ``runtime``, ``cpus``, ``user`` and further columns; by default of u1 at 0 for 100 s."""
+    users, names = ["u1", "u2"], [job.pop("name", "") for job in jobs]
+    at = [job.pop("at", 0.0) for job in jobs]
+    runtime = [job.pop("runtime", 100.0) for job in jobs]
+    cpus = [job.pop("cpus", 1) for job in jobs]
+    user = [users.index(job.pop("user", "u1")) for job in jobs]
+    limit = [job.pop("limit", 600.0) for job in jobs]
+    partition = [list(site.partitions).index(job.pop("partition", next(iter(site.partitions)))) for job in jobs]
+    ids = [job.pop("id", str(number)) for number, job in enumerate(jobs, 1)]
+    status = [job.pop("status", 1) for job in jobs]
+    code = [job.pop("code", 0) for job in jobs]
+    own = {key: np.array([job.get(key) for job in jobs], object) for job in jobs for key in job}
+    workload = Workload.from_columns(
+        job_id=ids,
+        submission_time=at,
+        runtime=runtime,
+        requested_cores=cpus,
+        requested_time=limit,
+        user=user,
+        group=0,
+        queue=0,
+        partition=partition,
+        status=status,
+        return_code=code,
+        executable=[sorted(set(names)).index(name) for name in names],
+        names={
+            "user": dict(enumerate(users)),
+            "group": {0: "a1"},
+            "queue": {0: "normal"},
+            "partition": dict(enumerate(site.partitions)),
+            "executable": dict(enumerate(sorted(set(names)))),
+        },
+        further={"cpus": np.array(cpus), **own},
+    )
+    platform = Platform.from_dict(platform_document(site), "test")
+    return simulate(platform, workload, SlurmAgent(site), check=check)
+
+
+@pytest.mark.parametrize(
+    ("rules", "word", "starts"),
+    [
+        ({"qos": {"limits": {"max_jobs": 1}}}, "QOSMaxJobsPerUserLimit", [0, 100, 0]),
+        ({"qos": {"limits": {"grp_jobs": 1}}}, "QOSGrpJobsLimit", [0, 100, 200]),
+        ({"qos": {"limits": {"max_tres_per_user": {"cpu": 3}}}}, "QOSMaxCpuPerUserLimit", [0, 100, 0]),
+        ({"qos": {"limits": {"grp_tres": {"cpu": 5}}}}, "QOSGrpCpuLimit", [0, 0, 100]),
+        ({"qos": {"limits": {"max_tres_per_account": {"node": 1}}}}, "MaxNodePerAccount", [0, 0, 100]),
+        ({"qos": {"limits": {"max_jobs_per_account": 2}}}, "MaxJobsPerAccount", [0, 0, 100]),
+        ({"user_limits": {"max_jobs": 1}}, "AssocMaxJobsLimit", [0, 100, 0]),
+        ({"account_limits": {"max_jobs": 1}}, "AssocMaxJobsLimit", [0, 100, 0]),
+        ({"account_limits": {"grp_tres": {"cpu": 5}}}, "AssocGrpCpuLimit", [0, 0, 100]),
+        ({"account_limits": {"grp_jobs": 2}}, "AssocGrpJobsLimit", [0, 0, 100]),
+        # That of the QOS takes the place of the association's.
+        ({"user_limits": {"max_jobs": 1}, "qos": {"limits": {"max_jobs": 5}}}, "None", [0, 0, 0]),
+    ],
+)
+def test_limits_hold_jobs_back_with_the_reason_of_slurm(rules: dict[str, Any], word: str, starts: list[int]) -> None:
+    result = replay(make_site(**rules), [{"cpus": 2}, {"cpus": 2}, {"cpus": 2, "user": "u2"}])
+    assert result.starting_time.tolist() == starts
+    reasons = result.columns["reason"].tolist()
+    late = [reason for reason, start in zip(reasons, starts, strict=True) if start]
+    assert set(late or reasons) == {word}
+
+
+@pytest.mark.parametrize(
+    ("rules", "job", "word"),
+    [
+        ({"qos": {"limits": {"max_tres": {"cpu": 3}}}}, {"cpus": 4}, "QOSMaxCpuPerJobLimit"),
+        ({"qos": {"limits": {"max_wall": 60}}}, {}, "QOSMaxWallDurationPerJobLimit"),
+        ({"qos": {"limits": {"min_tres": {"cpu": 2}}}}, {}, "QOSMinCpuNotSatisfied"),
+        ({"account_limits": {"max_tres": {"cpu": 3}}}, {"cpus": 4}, "AssocMaxCpuPerJobLimit"),
+        ({"user_limits": {"max_wall": 60}}, {}, "AssocMaxWallDurationPerJobLimit"),
+        ({"partitions": {"main": {"nodes": "ALL", "max_time": 60}}}, {}, "PartitionTimeLimit"),
+        ({"partitions": {"main": {"nodes": "ALL", "allow_accounts": ["a2"]}}}, {}, "AccountNotAllowed"),
+        ({"partitions": {"main": {"nodes": "ALL", "deny_qos": ["normal"]}}}, {}, "QOSNotAllowed"),
+        ({"partitions": {"main": {"nodes": "ALL", "max_nodes": 1}}}, {"nodes": 2, "cpus": 2}, "PartitionNodeLimit"),
+        ({"partitions": {"main": {"nodes": "n1"}}}, {"cpus": 5}, "BadConstraints"),
+    ],
+)
+def test_jobs_that_can_never_run_are_rejected_with_the_reason(
+    rules: dict[str, Any], job: dict[str, Any], word: str
+) -> None:
+    result = replay(make_site(**rules), [job])
+    assert math.isnan(result.starting_time[0])
+    assert result.columns["reason"].tolist() == [word]
+    assert result.metrics["jobs_rejected"] == 1
+
+
+def test_submissions_beyond_a_limit_are_rejected() -> None:
+    site = make_site(qos={"limits": {"max_submit": 2}})
+    result = replay(site, [{}, {}, {}, {"user": "u2"}, {"at": 150.0}])
+    assert result.columns["reason"].tolist() == ["None", "None", "QOSMaxSubmitJobPerUserLimit", "None", "None"]
+    assert math.isnan(result.starting_time[2])
+
+
+def test_used_minutes_hold_jobs_back_until_they_have_decayed() -> None:
+    # 8 CPUs for 600 s are 80 CPU-minutes; half of them are left an hour later.
+    rules = {"type": "multifactor", "decay_half_life": 3600, "calculation_period": 60}
+    site = make_site(account_limits={"grp_tres_mins": {"cpu": 40}}, priority=rules)
+    result = replay(site, [{"cpus": 8, "runtime": 600.0}, {"at": 700.0}])
+    assert result.columns["reason"][1] == "AssocGrpCPUMinutesLimit"
+    factor = (1 - 0.693 / 3600) ** 60
+    used, period, now = 0.0, 8 * 60 * factor, 0
+    while now < 600:
+        used, now = used * factor + period, now + 60
+    while used >= 40 * 60:
+        used, now = used * factor, now + 60
+    assert 0 <= result.starting_time[1] - now <= 60
+
+
+def test_a_job_of_several_partitions_takes_the_one_that_is_free() -> None:
+    partitions = {"one": {"nodes": "n1", "default": True}, "two": {"nodes": "n2"}}
+    jobs = [{"cpus": 4}, {"cpus": 4, "partitions": "one,two"}, {"cpus": 4, "partition": "two"}]
+    result = replay(make_site(partitions=partitions), jobs)
+    assert result.starting_time.tolist() == [0, 0, 100]
+    assert result.columns["nodes"].tolist() == ["n1", "n2", "n2"]
+
+
+def test_dependencies() -> None:
+    jobs: list[dict[str, Any]] = [
+        {"runtime": 50.0},
+        {"runtime": 60.0, "code": 1},
+        {"dependency": "afterok:1"},
+        {"dependency": "afterok:2"},
+        {"dependency": "afternotok:2"},
+        {"dependency": "afterany:1:2"},
+        {"dependency": "after:1+2"},
+        {"dependency": "afterok:2?afterok:1"},
+        {"dependency": "afterany:99"},
+        {"dependency": "singleton", "name": "same"},
+        {"dependency": "singleton", "name": "same", "user": "u2"},
+        {"dependency": "singleton", "name": "same", "runtime": 5.0},
+    ]
+    result = replay(make_site(), jobs)
+    first = [0, 0, 50, math.nan, 60, 60, 120, 50, 0, 0, 0, 100]
+    assert result.starting_time.tolist() == pytest.approx(first, nan_ok=True)
+    assert result.columns["reason"][3] == "DependencyNeverSatisfied"
+
+
+def test_an_array_is_throttled_and_its_tasks_follow_those_of_another() -> None:
+    jobs = [{"id": f"1_{task}", "array_limit": 2, "runtime": 10.0 * task} for task in (1, 2, 3)]
+    jobs += [{"id": f"2_{task}", "dependency": "aftercorr:1"} for task in (1, 2, 3)]
+    result = replay(make_site(), jobs)
+    assert result.starting_time.tolist() == [0, 0, 10, 10, 20, 40]
+    assert result.columns["reason"][2] == "JobArrayTaskLimit"
+
+
+def test_a_malformed_dependency_is_one_line() -> None:
+    with pytest.raises(WorkloadError, match=r"job 1: expected a dependency such as afterok:12:13.*, got 'aftr:7'"):
+        replay(make_site(), [{"dependency": "aftr:7"}])
+
+
+def test_a_job_that_was_cancelled_leaves_the_queue_at_that_time() -> None:
+    jobs: list[dict[str, Any]] = [
+        {"cpus": 8, "recorded_start": 0.0, "recorded_end": 100.0},
+        {"cpus": 8, "status": 5, "runtime": 0.0, "recorded_start": math.nan, "recorded_end": 40.0},
+        {"cpus": 8, "recorded_start": 100.0, "recorded_end": 200.0},
+    ]
+    result = replay(make_site(), jobs)
+    assert result.starting_time.tolist() == pytest.approx([0, math.nan, 100], nan_ok=True)
+    assert result.columns["reason"].tolist() == ["None", "Resources", "Resources"]
+
+
+def test_jobs_are_on_the_nodes_that_they_name() -> None:
+    jobs = [{"required_nodes": "n2"}, {"excluded_nodes": "n1"}, {"cpus": 3}]
+    assert replay(make_site(), jobs).columns["nodes"].tolist() == ["n2", "n2", "n1"]
+
+
+def test_whole_nodes_hold_all_cores() -> None:
+    result = replay(make_site(), [{"cpus": 1, "whole": True}, {"cpus": 5}])
+    assert result.starting_time.tolist() == [0, 100]
+    assert str(result.jobs["allocated_resources"][0]) == "0-3"
+
+
+def site_folder(tmp_path: Path) -> Path:
+    """A folder as `hdsim site import` writes it."""
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    (dump / "slurm.conf").write_text(
+        "ClusterName=lab\nNodeName=n[1-2] CPUs=4 RealMemory=1000\nPartitionName=main Nodes=ALL Default=YES MaxTime=60\n"
+        "PartitionName=short Nodes=n1 MaxTime=10\nSchedulerParameters=batch_sched_delay=0,bf_interval=1\n"
+    )
+    rows = [
+        "JobID|User|Account|Partition|QOS|Submit|Start|End|ElapsedRaw|TimelimitRaw|State|ReqTRES|AllocTRES|NodeList"
+    ]
+    for job in range(1, 9):
+        minute = f"2026-03-02T10:{job:02}"
+        rows.append(
+            f"{job}|u{job % 3}|a{job % 2}|{('main', 'short')[job % 2]}|normal|{minute}:00|{minute}:05|{minute}:50|45|9"
+            "|COMPLETED|cpu=3,node=1|cpu=3,node=1|n1"
+        )
+    (dump / "sacct.txt").write_text("\n".join(rows) + "\n")
+    site, jobs = import_site([dump], "UTC", Notes())
+    write_site(site, Notes(), tmp_path / "site", jobs)
+    return tmp_path / "site"
+
+
+def run(*arguments: str) -> None:
+    """Runs the command; an error is raised."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert not ended.value.code
+
+
+def test_a_site_brings_platform_jobs_and_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = site_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run("run", "site=site", "hydra.run.dir=one", "check=true")
+    run("run", f"site={folder}", "hydra.run.dir=two")
+    assert (tmp_path / "one" / "jobs.csv").read_bytes() == (tmp_path / "two" / "jobs.csv").read_bytes()
+    with (tmp_path / "one" / "jobs.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    first = {key: rows[0][key] for key in ("user", "account", "partition", "qos", "nodes", "reason", "recorded_start")}
+    assert first == {
+        "user": "u1",
+        "account": "a1",
+        "partition": "short",
+        "qos": "normal",
+        "nodes": "n1",
+        "reason": "None",
+        "recorded_start": "5.000000",
+    }
+    assert rows[0]["recorded_nodes"] == "n1"
+    run("rerun", "one")
+
+
+def test_each_rule_of_a_site_is_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    composer = Composer()
+    config = composer.compose(composer.overrides(["site=site", "site.partitions.short.max_time=5min"]))
+    assert config["agent"]["site"]["partitions"]["short"]["max_time"] == "5min"
+    run("run", "site=site", "site.partitions.short.max_time=5min", "hydra.run.dir=cut")
+    text = (tmp_path / "cut" / "jobs.csv").read_text(encoding="utf-8")
+    assert text.count("PartitionTimeLimit") == 4
+    with pytest.raises(
+        ConfigError, match=r"site\.partitions\.short\.max_tim: unknown key \(did you mean 'max_time'\?\)"
+    ):
+        composer.compose(composer.overrides(["site=site", "site.partitions.short.max_tim=5min"]))
+    with pytest.raises(ConfigError, match=r"nowhere: expected a site, a folder with site\.yaml"):
+        composer.compose(composer.overrides(["site=nowhere"]))
+
+
+def test_the_platform_has_to_be_that_of_the_site(tmp_path: Path) -> None:
+    platform = load_platform("gaia")
+    workload = load_workload("lublin_4000", platform, jobs=10)
+    with pytest.raises(ConfigError, match="expected the platform of the site, 2 nodes with 8 CPUs"):
+        simulate(platform, workload, SlurmAgent(make_site()))
+
+
+def test_priorities_and_shares_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = site_folder(tmp_path)
+    text = (folder / "site.yaml").read_text(encoding="utf-8")
+    (folder / "site.yaml").write_text(
+        text + "priority: {weight_age: 1000, max_age: 1000, calculation_period: 10}\nassociations: [{account: a1}]\n",
+        encoding="utf-8",
+    )
+    run("site", "priority", str(folder), "--at", "3")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("|")[:4] == ["JOBID", "PARTITION", "USER", "PRIORITY"]
+    assert lines[1].split("|")[:6] == ["1", "short", "u1", "1", "0", "0"]
+    run("site", "priority", str(folder), "--at", "100", "--shares", "--simulated")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Account|User|RawShares|NormShares|RawUsage")
+    assert [line.split("|")[0] for line in lines[1:]] == ["root", " a1"]
