@@ -137,7 +137,7 @@ class SlurmAgent(Agent):
             self._finish(job, now)
             changed = True
         for job in list(cluster.submitted):
-            # What a dependency waits for is simulated, the begin that a user asked for is as recorded.
+            # Dependencies are simulated, other begins are as recorded.
             eligible = now if job in self._dependencies else float(self._jobs.eligible[job])
             heapq.heappush(self._later, (max(eligible, now), job))
             if job in self._cancelled:

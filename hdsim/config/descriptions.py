@@ -11,6 +11,7 @@ RUN = {
         "a site that runs Slurm: a folder of `hdsim site import` with its platform, jobs and rules "
         "([slurm.md](slurm.md)); each rule is a key, such as `site.partitions.long.max_time`"
     ),
+    "site.path": "the folder",
     "seed": "seed of everything random: generated jobs, drawn bandwidths and run times, failures, random policies",
     "platform": "a bundled platform (`hdsim show platforms`)",
     "platform.path": "name of a bundled platform, or a [platform file](platform.md)",

@@ -32,7 +32,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Dependency:
-    """What a job depends on: all of its conditions, or one of them."""
+    """The conditions that a job waits for: all of them, or one."""
 
     conditions: tuple[Condition, ...]
     one: bool = False
@@ -44,7 +44,7 @@ class Dependency:
 
 
 class Progress:
-    """What has become of (J,) jobs: times in seconds, NaN for what has not happened."""
+    """Starts and ends of (J,) jobs in seconds, NaN before them."""
 
     def __init__(self, jobs: int) -> None:
         self.started: Floats = np.full(jobs, math.nan)

@@ -248,7 +248,7 @@ def _associations(site: Site, accounts: list[str], users: list[str], partitions:
 
 
 def _required(lists: list[str], least: list[int], where: str) -> list[str]:
-    """Returns the lists of nodes that jobs keep to; one that is shorter than the job is left out, which is told."""
+    """Returns the lists of nodes that jobs keep to; those with fewer nodes than the job are left out with a warning."""
     short = [bool(text) and len(expand_nodes(text)) < nodes for text, nodes in zip(lists, least, strict=True)]
     if any(short):
         _log.warning("%s: %d jobs name fewer nodes than they ask for; they may be on any", where, sum(short))

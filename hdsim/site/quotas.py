@@ -35,7 +35,7 @@ NOT_SIMULATED = ("grp_tres_run_mins", "grp_wall", "max_tres_per_node", "max_tres
 
 @dataclass
 class Holder:
-    """What holds for a job: the QOS of its partition and its own one in their order, and its associations upwards."""
+    """The QOS whose limits hold for a job, in their order, and its association with those above it."""
 
     qos: list[tuple[str, Qos]]
     associations: list[int]

@@ -345,7 +345,7 @@ def main_pass(
 def fits_empty(
     nodes: SiteNodes, empty: Usage, demands: Demands, access: Access, space: Space, job: int, partition: int
 ) -> bool:
-    """Returns whether a job fits on nodes of a partition that nobody uses, in service or not.
+    """Returns whether a job fits on the idle nodes of a partition, in service or not.
 
     Args:
         nodes: The nodes.

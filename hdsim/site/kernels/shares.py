@@ -67,7 +67,7 @@ class Shares(NamedTuple):
 
 
 class Billing(NamedTuple):
-    """What jobs are billed, (J,) each.
+    """The bill of running jobs, (J,) each.
 
     Attributes:
         start: Start in seconds.
@@ -139,7 +139,7 @@ def bill(
         tree: Associations.
         shares: Their usage.
         quotas: Limits of what was used.
-        billing: What jobs are billed.
+        billing: Bills of jobs.
         job: The job.
         begin: Time of the last calculation in seconds.
         end: End of the job in seconds.
@@ -300,7 +300,7 @@ def classic(
         tree: Associations; shares are normalised to those of root.
         shares: Their usage.
         quotas: Limits of what was used.
-        billing: What jobs are billed.
+        billing: Bills of jobs.
         running: (R,) running jobs, ascending.
         pending: (Q,) pending jobs, ascending.
         begin: Time of the last calculation in seconds.
