@@ -65,8 +65,8 @@ class SlurmAgent(Agent):
 
         workload, platform = cluster.workload, cluster.platform
         self._check_platform(cluster, [kind.cpus for _, kind in nodes_of(self.site)])
-        self._columns = columns_of(workload)
-        table = jobs_table(self._columns, self.site, workload.source)
+        columns = columns_of(workload)
+        table = jobs_table(columns, self.site, workload.source)
         self._begin = float(table.submitted[0]) if len(table) else 0.0
         self._scheduler: SlurmScheduler = SlurmScheduler(self.site, table, self._begin)
         self._jobs = table
@@ -77,7 +77,7 @@ class SlurmAgent(Agent):
         self._backfills = self.site.slurm.type == "backfill"
         self._later: list[tuple[float, int]] = []  # jobs that are looked at again: not eligible yet, or cancelled then
         try:
-            self._dependencies = dependencies_of(self._columns)
+            self._dependencies = dependencies_of(columns)
         except ValueError as error:
             raise WorkloadError(f"dependency: {error}", where=workload.source) from None
         self._progress = Progress(len(workload))
@@ -97,7 +97,7 @@ class SlurmAgent(Agent):
         on: list[str] = [""] * len(workload)
         self._reasons, self._on = reasons, on
         cluster.own_sizes = True
-        cluster.columns.update(self._result_columns(workload, reasons, on))
+        cluster.columns.update(_result_columns(workload, columns, reasons, on))
 
     def _check_platform(self, cluster: Cluster, cpus: list[int]) -> None:
         if not cluster.has_core_ids:
@@ -109,19 +109,6 @@ class SlurmAgent(Agent):
                 f"with {sum(have)}; site=FOLDER takes its platform.json",
                 where="platform.path",
             )
-
-    def _result_columns(self, workload: Any, reasons: list[str], on: list[str]) -> dict[str, Any]:
-        """Columns of jobs.csv."""
-        found: dict[str, Any] = {name: self._columns[name] for name in ("user", "account", "partition", "qos")}
-        if "array_job_id" in workload.further:
-            found["array_job_id"] = workload.further["array_job_id"]
-        found |= {"nodes": on, "reason": reasons}
-        if "recorded_start" in workload.further:
-            begin = float(workload.original_submission_time[0])
-            found["recorded_start"] = workload.further["recorded_start"].astype(np.float64) - begin
-        if "recorded_nodes" in workload.further:
-            found["recorded_nodes"] = workload.further["recorded_nodes"]
-        return found
 
     def decide(self, cluster: Cluster) -> None:
         """Takes note of events and makes the passes that are due."""
@@ -274,6 +261,22 @@ class SlurmAgent(Agent):
         """Whether a pending job may still start: something runs, comes, ends or decays."""
         ahead = bool(cluster.running) or cluster.expects_jobs or bool(self._later)
         return ahead or bool((self._scheduler.calendar.end > now).any()) or self._scheduler.decays
+
+
+def _result_columns(
+    workload: Workload, columns: Mapping[str, Any], reasons: list[str], on: list[str]
+) -> dict[str, Any]:
+    """Columns of jobs.csv."""
+    found: dict[str, Any] = {name: columns[name] for name in ("user", "account", "partition", "qos")}
+    if "array_job_id" in workload.further:
+        found["array_job_id"] = workload.further["array_job_id"]
+    found |= {"nodes": on, "reason": reasons}
+    if "recorded_start" in workload.further:
+        begin = float(workload.original_submission_time[0])
+        found["recorded_start"] = workload.further["recorded_start"].astype(np.float64) - begin
+    if "recorded_nodes" in workload.further:
+        found["recorded_nodes"] = workload.further["recorded_nodes"]
+    return found
 
 
 def _cancelled(workload: Workload, begin: float) -> dict[int, float]:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 
+#: Placements whose core ids are listed at a time.
+_BLOCK = 1 << 15
+
+
 @dataclass(kw_only=True, eq=False)
 class Schedule:
     """The starts, ends, states and cores of all jobs.
@@ -172,8 +176,12 @@ def _earlier(cluster: Cluster) -> Segments:
 def _held(cluster: Cluster, placements: list[Any]) -> tuple[IntervalSets, NDArray[np.object_] | None]:
     """The core ids of placements, or their amounts of nodes where cores have no ids."""
     if cluster.has_core_ids:
-        sizes = np.array([len(placement) for placement in placements], np.int64)
-        return IntervalSets.of(cluster.cores.cores_of(placements, sizes), sizes), None
+        blocks = [IntervalSets.empty()]
+        for begin in range(0, len(placements), _BLOCK):
+            some = placements[begin : begin + _BLOCK]
+            sizes = np.array([len(placement) for placement in some], np.int64)
+            blocks.append(IntervalSets.of(cluster.cores.cores_of(some, sizes), sizes))
+        return IntervalSets.concatenate(blocks), None
     amounts = np.empty(len(placements), object)
     amounts[:] = placements
     return IntervalSets.empty(len(placements)), amounts

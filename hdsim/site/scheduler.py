@@ -175,6 +175,8 @@ class SlurmScheduler:
         self._space = make_space(number, len(site.partitions), int(jobs.user.max(initial=0)) + 1, count)
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
         self._entries = np.array([len(each) for each in jobs.partitions], np.int64)
+        self._first_entry = np.cumsum(self._entries) - self._entries
+        self._partition = np.array([row for each in jobs.partitions for row in each], np.int64)
 
     def _rules(self) -> Rules:
         given = self.parameters
@@ -264,7 +266,8 @@ class SlurmScheduler:
 
     def node_list(self, nodes: Iterable[int]) -> str:
         """Returns names of nodes in Slurm's form."""
-        return fold_nodes([self._names[node] for node in nodes])
+        names = [self._names[node] for node in nodes]
+        return names[0] if len(names) == 1 else fold_nodes(names)
 
     def hold(self, job: int, start: float, nodes: Iterable[int], cpus: Iterable[int]) -> None:
         """Notes that a job has run on nodes, with a number of CPUs on each, since a time in seconds since 1970."""
@@ -332,8 +335,10 @@ class SlurmScheduler:
         """
         jobs, waiting = self.jobs, self._waiting()
         waiting = waiting[~jobs.held[waiting]]
-        listed = np.repeat(waiting, self._entries[waiting])
-        partitions = np.array([row for job in waiting.tolist() for row in jobs.partitions[job]], np.int64)
+        entries = self._entries[waiting]
+        listed = np.repeat(waiting, entries)
+        within = np.arange(len(listed)) - np.repeat(np.cumsum(entries) - entries, entries)
+        partitions = self._partition[self._first_entry[listed] + within]
         priority = self._priorities(listed, partitions)
         keys = partitions, listed, jobs.submitted[listed], -priority, -self._tier[partitions]
         order = np.lexsort((*keys, jobs.reservation[listed] < 0))
