@@ -19,6 +19,24 @@ from hdsim.site.formats import UNLIMITED, parse_time
 from hdsim.util.text import shown
 from hdsim.util.units import parse_duration
 
+#: Parameters of SchedulerParameters that are simulated, with Slurm's defaults.
+PARAMETERS: dict[str, int] = {
+    "batch_sched_delay": 3,
+    "bf_interval": 30,
+    "bf_max_job_part": 0,
+    "bf_max_job_start": 0,
+    "bf_max_job_test": 500,
+    "bf_max_job_user": 0,
+    "bf_min_age_reserve": 0,
+    "bf_min_prio_reserve": 0,
+    "bf_resolution": 60,
+    "bf_window": 1440,
+    "bf_window_linear": 0,
+    "default_queue_depth": 100,
+    "partition_job_depth": 0,
+    "sched_interval": 60,
+}
+
 
 def _seconds(value: Any) -> Any:
     """Reads a time of a site file."""
@@ -254,14 +272,16 @@ def load_site(path: str | Path) -> Site:
 
 
 def settings_of(path: str | Path) -> dict[str, Any]:
-    """Returns the rules of a site file or a folder with one, all of them, beside its ``path``.
+    """Returns the rules of a site file or a folder with one, defaults included, beside its ``path``.
 
     The associations, of which a site may have thousands, are left out; see `site_of_settings`.
 
     Raises:
         ConfigError: See `load_site`.
     """
-    return {"path": str(Path(path).resolve()), **load_site(path).model_dump(exclude={"associations"})}
+    settings = load_site(path).model_dump(exclude={"associations"})
+    settings["slurm"]["parameters"] = PARAMETERS | settings["slurm"]["parameters"]
+    return {"path": str(Path(path).resolve()), **settings}
 
 
 def site_of_settings(settings: Mapping[str, Any], where: str) -> Site:

@@ -26,31 +26,14 @@ from hdsim.site.kernels.passes import (
 )
 from hdsim.site.kernels.placing import SiteNodes, Usage
 from hdsim.site.kernels.running import RunningJobs, hold, release
-from hdsim.site.model import NodeType, Site
+from hdsim.site.model import PARAMETERS, NodeType, Site
 from hdsim.site.platform import nodes_of
 from hdsim.site.priority import FLAGS, Multifactor
 from hdsim.site.quotas import not_simulated, quotas_of
 from hdsim.site.reasons import Reasons
 from hdsim.util.arrays import Flags, Floats, Ints
 
-#: Parameters of SchedulerParameters that this reads, with Slurm's defaults.
-DEFAULTS: dict[str, int] = {
-    "batch_sched_delay": 3,
-    "bf_interval": 30,
-    "bf_max_job_part": 0,
-    "bf_max_job_start": 0,
-    "bf_max_job_test": 500,
-    "bf_max_job_user": 0,
-    "bf_min_age_reserve": 0,
-    "bf_min_prio_reserve": 0,
-    "bf_resolution": 60,
-    "bf_window": 1440,
-    "bf_window_linear": 0,
-    "default_queue_depth": 100,
-    "partition_job_depth": 0,
-    "sched_interval": 60,
-}
-#: Those that are read too, and those without influence on a simulation.
+#: Parameters that are read beside those with defaults, and those without influence on a simulation.
 _FLAGS = ("bf_one_resv_per_job", "bf_node_space_size")
 _WITHOUT_INFLUENCE = (
     *("bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt", "max_rpc_cnt"),
@@ -93,7 +76,7 @@ def refuse(site: Site) -> list[str]:
             found.append(f"nodes {key}: several types of GPUs on a node")
     if site.priority.type == "multifactor":
         found += [f"PriorityFlags={name}" for name in site.priority.flags if name not in FLAGS]
-    known = {*DEFAULTS, *_FLAGS, *_WITHOUT_INFLUENCE}
+    known = {*PARAMETERS, *_FLAGS, *_WITHOUT_INFLUENCE}
     found += [f"SchedulerParameters={name}" for name in site.slurm.parameters if name not in known]
     return found
 
@@ -168,7 +151,7 @@ class SlurmScheduler:
         )
         self.pending: dict[int, None] = {}
         self.service = ~self._listed([site.down])[0]
-        self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in DEFAULTS.items()}
+        self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in PARAMETERS.items()}
         self.rules = self._rules()
         self.calendar = self._calendar()
         self._plan = make_plan(self.rules.slots, number, count)
