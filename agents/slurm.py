@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds in which no change is missed: slurmctld looks once a second.
 _TICK = 1.0
+#: Seconds after which a requeued job is eligible: the lifetime of a credential, and one.
+_REQUEUE_DELAY = 121.0
 #: Status of SWF of jobs that were cancelled.
 _CANCELLED = 5
 _SUCCEEDED = int(FinalState.COMPLETED_SUCCESSFULLY)
@@ -86,6 +88,7 @@ class SlurmAgent(Agent):
             for other in dependency.jobs:
                 self._dependents.setdefault(other, []).append(job)
         self._cancelled = _cancelled(workload, self._begin)
+        self._doomed: dict[int, float] = {}  # preempted jobs, with the time at which they end
         self._main_at = math.inf
         self._full_at = self._begin
         self._backfill_at = self._begin
@@ -117,15 +120,21 @@ class SlurmAgent(Agent):
         changed = False
         for job in cluster.ended:
             scheduler.end(job, now)
-            self._finish(job, now, succeeded=cluster.state[job] == _SUCCEEDED)
             changed = True
+            self._doomed.pop(job, None)
+            if job in cluster.queue:
+                # Slurm counts a requeued job as submitted now.
+                self._jobs.submitted[job], self._jobs.eligible[job] = now, now + _REQUEUE_DELAY
+            else:
+                self._finish(job, now, succeeded=cluster.state[job] == _SUCCEEDED)
         for job in cluster.withdrawn:
             self._withdraw(job)
             self._finish(job, now)
             changed = True
         for job in list(cluster.submitted):
             # Dependencies are simulated, other begins are as recorded.
-            eligible = now if job in self._dependencies else float(self._jobs.eligible[job])
+            again = job in cluster.ended
+            eligible = now if job in self._dependencies and not again else float(self._jobs.eligible[job])
             heapq.heappush(self._later, (max(eligible, now), job))
             if job in self._cancelled:
                 heapq.heappush(self._later, (max(self._cancelled[job], now), job))
@@ -133,6 +142,8 @@ class SlurmAgent(Agent):
             _, job = heapq.heappop(self._later)
             if job in cluster.queue:
                 changed |= self._look_at(cluster, job, now)
+            elif self._doomed.get(job, math.inf) <= now:
+                self._end(cluster, job)
         if changed:
             self._changed = True
             self._main_at = min(self._main_at, math.ceil(now) + self._delay)
@@ -205,11 +216,32 @@ class SlurmAgent(Agent):
                 self._full_at = self._next(now, self._full_interval)
             self._main_at = math.inf
             self._start(cluster, scheduler.main(now, full=full))
+            self._preempt(cluster, now)
         if self._backfills and now >= self._backfill_at:
             self._backfill_at = self._next(now, self._backfill_interval)
             if self._changed:
                 self._changed = False
                 self._start(cluster, scheduler.backfill(now))
+                self._preempt(cluster, now)
+
+    def _preempt(self, cluster: Cluster, now: float) -> None:
+        """Ends the jobs that the last pass has preempted, those with a time of grace later."""
+        for job in self._scheduler.preempted:
+            if job in self._doomed:
+                continue
+            self._doomed[job] = now + self._scheduler.grace(job)
+            if self._doomed[job] > now:
+                heapq.heappush(self._later, (self._doomed[job], job))
+            else:
+                self._end(cluster, job)
+
+    def _end(self, cluster: Cluster, job: int) -> None:
+        if job not in cluster.running:
+            return
+        if self._scheduler.requeues(job):
+            cluster.requeue(job)
+        else:
+            cluster.kill(job)
 
     def _next(self, now: float, interval: float) -> float:
         """The next multiple of an interval since the begin."""

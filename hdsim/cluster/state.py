@@ -73,7 +73,19 @@ _FOR_AGENTS = (
         "node_cpu",
     ),
     *("job", "fits", "pick", "estimate", "speed", "allocation", "idle_cores", "core_ids", "idle_ids", "expect", "fork"),
-    *("start", "start_on", "reject", "kill", "resize", "resize_on", "resize_gang", "set_speed", "call_me_later"),
+    *(
+        "start",
+        "start_on",
+        "reject",
+        "kill",
+        "requeue",
+        "can_requeue",
+        "resize",
+        "resize_on",
+        "resize_gang",
+        "set_speed",
+        "call_me_later",
+    ),
 )
 # Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
 _QUEUED, _RUNNING, _STARTING = int(FinalState.QUEUED), int(FinalState.RUNNING), int(FinalState.STARTING)
@@ -107,6 +119,8 @@ class Cluster:
         started: Jobs the scheduler has started in its present pass.
         resized: Running jobs the scheduler has resized in its present pass.
         killed: Running jobs the scheduler wants killed.
+        requeued: Running jobs that the scheduler wants back in the queue.
+        can_requeue: Whether the backend carries `requeue` out.
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
         down: Nodes that are down, as keys.
@@ -197,6 +211,8 @@ class Cluster:
         self.can_set_speed = True
         self.core_speed: Floats | None = None
         self.killed: list[int] = []
+        self.requeued: list[int] = []
+        self.can_requeue = False
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
         self.down: dict[int, None] = {}
@@ -708,6 +724,18 @@ class Cluster:
         if not self.can_kill:
             raise DecisionError(f"job {self._name(job)} cannot be killed: the backend kills no jobs")
         self.killed.append(job)
+
+    def requeue(self, job: int) -> None:
+        """Asks the backend to put a running job back into the queue at this instant; all that it has done is lost.
+
+        Raises:
+            DecisionError: The job does not run, or the backend requeues no jobs.
+        """
+        if job not in self.running:
+            raise self._misplaced(job, "requeued", "running")
+        if not self.can_requeue:
+            raise DecisionError(f"job {self._name(job)} cannot be requeued: the backend requeues no jobs")
+        self.requeued.append(job)
 
     def call_me_later(self, time: float) -> None:
         """Asks for a scheduling pass at a future time in seconds.

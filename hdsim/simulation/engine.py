@@ -85,6 +85,7 @@ class Engine(simpy.Environment):
     ) -> None:
         super().__init__()
         self.cluster, workload = cluster, cluster.workload
+        cluster.can_requeue = True
         self._agenda = Agenda()
         # Number of agenda entries and events of the user that prevent the end of the simulation.
         self._awaited = 0
@@ -201,6 +202,10 @@ class Engine(simpy.Environment):
             for job in cluster.killed:
                 self.schedule_at(now, self._kill, job)
             cluster.killed.clear()
+        if cluster.requeued:
+            for job in cluster.requeued:
+                self.schedule_at(now, self._requeue, job)
+            cluster.requeued.clear()
         if cluster.calls:
             self._schedule_calls()
 
@@ -479,6 +484,10 @@ class Engine(simpy.Environment):
     def _kill(self, job: int) -> None:
         if job in self.cluster.running:
             self.stop(job, FinalState.COMPLETED_KILLED)
+
+    def _requeue(self, job: int) -> None:
+        if job in self.cluster.running:
+            self.interrupt(job, None)
 
     def _schedule_calls(self) -> None:
         self._awaited += len(self.cluster.calls)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import ConfigError
+from hdsim.site import preemption
 from hdsim.site.accounts import accounts_of
 from hdsim.site.formats import expand_nodes, fold_nodes
 from hdsim.site.jobs_table import SiteJobs, gpu_types
@@ -34,7 +35,10 @@ from hdsim.site.reasons import Reasons
 from hdsim.util.arrays import Flags, Floats, Ints
 
 #: Parameters that are read beside those with defaults, and those without influence on a simulation.
-_FLAGS = ("bf_one_resv_per_job", "bf_node_space_size")
+_FLAGS = (
+    *("bf_one_resv_per_job", "bf_node_space_size", "preempt_youngest_first", "preempt_reorder_count"),
+    "preempt_strict_order",
+)
 _WITHOUT_INFLUENCE = (
     *("bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt", "max_rpc_cnt"),
     *("sched_min_interval", "max_sched_time", "default_gbytes", "bf_ignore_newly_avail", "max_script_size"),
@@ -55,8 +59,7 @@ class Start:
 def refuse(site: Site) -> list[str]:
     """Returns the rules of a site that are not simulated, each in words."""
     found = []
-    if site.preemption.type != "none":
-        found.append(f"preemption (PreemptType=preempt/{site.preemption.type})")
+    found += preemption.refused(site)
     if site.slurm.topology != "none":
         found.append(f"TopologyPlugin=topology/{site.slurm.topology}")
     if site.slurm.select == "linear":
@@ -156,6 +159,10 @@ class SlurmScheduler:
         self.calendar = self._calendar()
         self._plan = make_plan(self.rules.slots, number, count)
         self._space = make_space(number, len(site.partitions), int(jobs.user.max(initial=0)) + 1, count)
+        self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
+        # A job that preempts others comes before them.
+        beaten = np.append(self.preemption.beats.sum(axis=1), 0)
+        self._beaten = beaten[self.preemption.group]
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
         self._entries = np.array([len(each) for each in jobs.partitions], np.int64)
         self._first_entry = np.cumsum(self._entries) - self._entries
@@ -229,6 +236,7 @@ class SlurmScheduler:
     def submit(self, job: int, now: float) -> None:
         """Adds a job that is eligible at a time in seconds since 1970 to the pending ones."""
         self.pending[job] = None
+        self.running.first[job] = self.running.last[job] = 0  # of an earlier run
         for place in self.limits.waiting[job]:
             self._submitted[place] += 1
         if self.multifactor is not None:
@@ -259,6 +267,7 @@ class SlurmScheduler:
         self._reserve_places(len(listed))
         end = start + self.jobs.demands.limit[job]
         hold(self.usage, self.jobs.demands, self.running, self.limits.quotas, job, end, listed, on_each, len(listed))
+        self.preemption.start[job] = start
         self._bill(job, start, self.jobs.partitions[job][0])
 
     def _bill(self, job: int, now: float, partition: int) -> None:
@@ -300,21 +309,43 @@ class SlurmScheduler:
         self._reserve_places(len(self.pending) * len(self.nodes.cpus))
         table = self.jobs
         access = Access(self.members, table.features, table.feature, self.service, self.calendar)
-        state = self.nodes, self.usage, table.demands, self.running, self.limits.quotas, self.ordered(now)
+        state = (
+            self.nodes,
+            self.usage,
+            table.demands,
+            self.running,
+            self.limits.quotas,
+            self.preemption,
+            self.ordered(now),
+        )
         count = kernel(*state, access, rules, *plan, self._space, now)
         started = []
         for job in self._space.started[:count].tolist():
             held = slice(self.running.first[job], self.running.last[job])
             started.append(Start(job, self.running.node[held].tolist(), self.running.cpus[held].tolist(), backfilled))
             del self.pending[job]
+            self.preemption.start[job] = now
             self._bill(job, now, self.jobs.partitions[job][0])
         return started
+
+    @property
+    def preempted(self) -> list[int]:
+        """The running jobs that the last pass has preempted."""
+        return list(dict.fromkeys(self.preemption.victim[: self.preemption.length[0]].tolist()))
+
+    def requeues(self, job: int) -> bool:
+        """Whether a preempted job goes back to the queue instead of being cancelled."""
+        return self._modes[self.preemption.group[job]] == "REQUEUE"
+
+    def grace(self, job: int) -> float:
+        """Returns the seconds that a preempted job runs on."""
+        return preemption.grace_of(self.site, int(self.preemption.group[job]))
 
     def ordered(self, now: float) -> PendingJobs:
         """Returns the pending jobs in the order of scheduling at a time in seconds since 1970.
 
-        Jobs in reservations come first, then those of partitions of a higher tier, of a higher priority, and of an
-        earlier submission.
+        Jobs that preempt others come first, then those in reservations, of partitions of a higher tier, of a higher
+        priority, and of an earlier submission.
         """
         jobs, waiting = self.jobs, self._waiting()
         waiting = waiting[~jobs.held[waiting]]
@@ -324,7 +355,7 @@ class SlurmScheduler:
         partitions = self._partition[self._first_entry[listed] + within]
         priority = self._priorities(listed, partitions)
         keys = partitions, listed, jobs.submitted[listed], -priority, -self._tier[partitions]
-        order = np.lexsort((*keys, jobs.reservation[listed] < 0))
+        order = np.lexsort((*keys, jobs.reservation[listed] < 0, -self._beaten[listed]))
         order = order[priority[order] > -math.inf]
         listed, partitions = listed[order], partitions[order]
         reserves = np.ones(len(listed), np.bool_)

@@ -24,6 +24,8 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "gres_gpu": ([], ["8", "15", "9", "10", "18"]),
     "licences": ([], []),
     "mem": ([], []),
+    "preempt_qos_cancel": ([], []),
+    "preempt_qos_exempt": ([], []),
     "prio_all": (["16"], ["2"]),
     "prio_classic_fs": ([], []),
     "prio_fairtree": ([], ["9", "47"]),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded import read_case
 
 from hdsim.agents.slurm import SlurmAgent
 from hdsim.cli import main
@@ -18,6 +19,7 @@ from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
 from hdsim.results.result import Result
 from hdsim.simulation.simulation import simulate
+from hdsim.site.formats import fold_nodes
 from hdsim.site.importing import import_site, write_site
 from hdsim.site.model import Site, site_of
 from hdsim.site.notes import Notes
@@ -54,6 +56,66 @@ def test_a_recorded_schedule_is_replayed(shared_data: Path, tmp_path: Path, name
     assert np.abs(result.starting_time - recorded).max() <= 20.0
 
 
+@pytest.mark.parametrize("name", ["preempt_qos_cancel", "preempt_qos_exempt"])
+def test_the_jobs_that_were_preempted_are_preempted(shared_data: Path, tmp_path: Path, name: str) -> None:
+    case = read_case(shared_data / "slurm" / name)
+    write_site(case.site, Notes(), tmp_path, None)
+    rows = [case.slurm_ids.index(job) for job in dict.fromkeys(case.slurm_ids)]  # the first run of each job
+    with (shared_data / "slurm" / name / "jobs.csv").open(encoding="utf-8", newline="") as file:
+        asked = {row["k"]: row for row in csv.DictReader(file)}
+    jobs = [
+        {
+            "at": float(case.jobs.submitted[row] - case.jobs.submitted[rows[0]]),
+            "runtime": float(asked[case.keys[row]]["dur"]) + 5.0,
+            "cpus": int(asked[case.keys[row]]["n"]),
+            "limit": float(asked[case.keys[row]]["lim"]) * 60.0,
+            "id": case.slurm_ids[row],
+            "qos": asked[case.keys[row]]["qos"],
+            "user": asked[case.keys[row]]["user"],
+        }
+        for row in rows
+    ]
+    result = replay(case.site, jobs)
+    first = float(case.start[rows[0]])
+    for job, row in enumerate(rows):
+        key = case.keys[row]
+        runs = [other for other in range(len(case.keys)) if case.slurm_ids[other] == case.slurm_ids[row]]
+        begins = [float(case.start[other]) - first for other in runs]
+        found = sorted(result.segments.begin[result.segments.job == job].tolist())
+        assert found == pytest.approx(begins, abs=20.0), key
+        if int(key) >= 20:  # they preempt
+            assert result.columns["nodes"][job] == fold_nodes([f"n{node + 1}" for node in case.nodes[row]]), key
+
+
+def test_a_preempted_job_runs_on_for_its_time_of_grace() -> None:
+    qos = {"lo": {"grace_time": 30}, "hi": {"preempt": ["lo"], "priority": 1}}
+    site = make_site(preemption={"type": "qos", "mode": "CANCEL"}, qos=qos)
+    result = replay(site, [{"cpus": 8, "qos": "lo"}, {"at": 10.0, "qos": "hi"}])
+    assert result.finish_time.tolist() == [40, 140]
+    assert result.metrics["jobs_killed"] == 1
+
+
+def test_a_partition_of_a_higher_tier_requeues_jobs() -> None:
+    parts = {
+        "low": {"nodes": "ALL", "default": True, "preempt_mode": "REQUEUE"},
+        "high": {"nodes": "ALL", "priority_tier": 2, "preempt_mode": "OFF"},
+    }
+    site = make_site(preemption={"type": "partition_prio", "mode": "REQUEUE"}, partitions=parts)
+    result = replay(site, [{"cpus": 8}, {"at": 10.0, "cpus": 8, "partition": "high", "runtime": 20.0}])
+    assert result.starting_time.tolist() == [131, 10]
+    assert result.jobs["restarts"].tolist() == [1, 0]
+    assert result.jobs["lost_core_seconds"].tolist() == [80, 0]
+
+
+def test_fewer_jobs_are_preempted_when_one_suffices() -> None:
+    # The jobs on one node each come first; the one on both nodes that suffices alone is preempted in their place.
+    qos = {"lo": {}, "hi": {"preempt": ["lo"], "priority": 1}}
+    site = make_site(preemption={"type": "qos", "mode": "CANCEL"}, qos=qos)
+    jobs = [{"qos": "lo", "cpus": 2}, {"qos": "lo", "cpus": 6}, {"at": 10.0, "qos": "hi", "cpus": 6}]
+    result = replay(site, jobs)
+    assert result.finish_time.tolist() == [100, 10, 110]
+
+
 def make_site(**rules: Any) -> Site:
     """A site of two nodes with four CPUs, whose passes follow each change at once."""
     parameters = {"batch_sched_delay": 0, "sched_interval": 60, "bf_interval": 1, "bf_resolution": 1}
@@ -65,7 +127,7 @@ def make_site(**rules: Any) -> Site:
             {"account": "a1", "user": "u1", "limits": rules.pop("user_limits", {})},
             {"account": "a1", "user": "u2"},
         ],
-        "qos": {"normal": rules.pop("qos", {})},
+        "qos": {"normal": rules.pop("qos", {})} if "preemption" not in rules else rules.pop("qos", {"normal": {}}),
         "priority": {"type": "basic"},
         "slurm": {"enforce": ["associations", "limits", "qos"], "parameters": parameters},
     }
@@ -74,7 +136,8 @@ def make_site(**rules: Any) -> Site:
 
 def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True) -> Result:
     """Replays jobs: ``at``, ``runtime``, ``cpus``, ``user`` and further columns; by default of u1 at 0 for 100 s."""
-    users, names = ["u1", "u2"], [job.pop("name", "") for job in jobs]
+    users, names = ["u1", "u2", "u3", "u4"], [job.pop("name", "") for job in jobs]
+    qos = [list(site.qos).index(job.pop("qos", next(iter(site.qos)))) for job in jobs]
     at = [job.pop("at", 0.0) for job in jobs]
     runtime = [job.pop("runtime", 100.0) for job in jobs]
     cpus = [job.pop("cpus", 1) for job in jobs]
@@ -93,7 +156,7 @@ def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True) -> Res
         requested_time=limit,
         user=user,
         group=0,
-        queue=0,
+        queue=qos,
         partition=partition,
         status=status,
         return_code=code,
@@ -101,7 +164,7 @@ def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True) -> Res
         names={
             "user": dict(enumerate(users)),
             "group": {0: "a1"},
-            "queue": {0: "normal"},
+            "queue": dict(enumerate(site.qos)),
             "partition": dict(enumerate(site.partitions)),
             "executable": dict(enumerate(sorted(set(names)))),
         },

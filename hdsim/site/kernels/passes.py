@@ -27,6 +27,7 @@ from hdsim.site.kernels.placing import (
     make_chosen,
     usable_cpus,
 )
+from hdsim.site.kernels.preempting import Preemption, preempt
 from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, Quotas, exhausted
 from hdsim.site.kernels.running import RunningJobs, change_usage, hold
 
@@ -267,6 +268,7 @@ def main_pass(
     demands: Demands,
     running: RunningJobs,
     quotas: Quotas,
+    preemption: Preemption,
     pending: PendingJobs,
     access: Access,
     rules: Rules,
@@ -281,6 +283,7 @@ def main_pass(
         demands: Demands of all jobs.
         running: Running jobs.
         quotas: Capacities that limits and licences set.
+        preemption: Rules of preemption; takes the jobs that are preempted.
         pending: Pending jobs.
         access: The nodes that jobs may be on.
         rules: Parameters.
@@ -298,6 +301,7 @@ def main_pass(
         by_reference(quotas),
     )
     calendar, chosen, started, tested = access.calendar, by_reference(space.chosen), 0, 0
+    preemption.length[0], preemption.leaving[:] = 0, False
     _copy(access.service, space.open)
     space.closed[:] = False
     space.counts[:] = 0
@@ -333,6 +337,9 @@ def main_pass(
             space.started[started] = job
             started += 1
             continue
+        if preemption.enabled and not blocked:
+            members = access.members[partition]
+            preempt(nodes, usage, demands, running, preemption, job, members, space.among, space.future, chosen, now)
         space.reason[job] = NOT_AVAILABLE if reserved else RESOURCES
         if row < 0 and not reserved:
             space.closed[partition] = True
@@ -528,6 +535,7 @@ def backfill_pass(
     demands: Demands,
     running: RunningJobs,
     quotas: Quotas,
+    preemption: Preemption,
     pending: PendingJobs,
     access: Access,
     rules: Rules,
@@ -543,6 +551,7 @@ def backfill_pass(
         demands: Demands of all jobs.
         running: Running jobs.
         quotas: Capacities that limits and licences set.
+        preemption: Rules of preemption; takes the jobs that are preempted.
         pending: Pending jobs.
         access: The nodes that jobs may be on.
         rules: Parameters.
@@ -562,6 +571,7 @@ def backfill_pass(
     )
     plan, chosen, started, tested = by_reference(plan), by_reference(space.chosen), 0, 0
     calendar = access.calendar
+    preemption.length[0], preemption.leaving[:] = 0, False
     resolution = rules.resolution
     plan.begin[0] = math.floor(now / resolution) * resolution
     plan.end[0] = math.floor((now + rules.window) / resolution) * resolution
@@ -591,7 +601,7 @@ def backfill_pass(
             continue
         limit, planned = demands.limit[job], plan.planned[job]
         only_now = not pending.reserves[place] or (rules.one_reservation and not math.isnan(planned))
-        later, start, count, from_slot, to_slot = now, math.inf, 0, 0.0, 0.0
+        later, start, count, from_slot, to_slot, preempts = now, math.inf, 0, 0.0, 0.0, False
         while True:
             begin, later = later, 0.0
             _permitted(access, access.service, partition, job, space.usable)
@@ -618,12 +628,21 @@ def backfill_pass(
             if reserved:
                 later = _next_end(calendar, begin, later, plan.end[0])
             available = _unpack(words[1], space.among)
-            start, count = math.inf, 0
-            if available >= demands.least[job]:
+            start, count, preempts = math.inf, 0, False
+            if available >= demands.least[job] and preemption.enabled and begin <= now:
+                count = choose(nodes, usage, demands, job, space.among, chosen)
+                start = now
+                if not count:
+                    members, future = access.members[partition], space.future
+                    state = nodes, usage, demands, running, preemption
+                    count = preempt(*state, job, members, space.among, future, chosen, now)
+                    preempts = count > 0
+            if available >= demands.least[job] and not count:
                 start, count = _will_run(nodes, usage, demands, running, job, rules.growth, space, now, only_now)
             if count and begin > start:
                 start = begin
             if count and start <= now:
+                from_slot, to_slot = _slots(start, limit, resolution)
                 break
             if later > 0.0 and not only_now and (not count or start > later):
                 continue
@@ -643,7 +662,7 @@ def backfill_pass(
         if limited:
             space.reason[job] = limited
             continue
-        if start <= now:
+        if start <= now and not preempts:
             hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
             space.started[started] = job
             started += 1
