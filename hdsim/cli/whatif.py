@@ -1,0 +1,124 @@
+"""``hdsim whatif``: waits of a site's jobs under other rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from hdsim.cli.parameters import FILE, FOLDER
+from hdsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hdsim.results.result import Result
+    from hdsim.site.model import Site
+    from hdsim.util.arrays import Floats
+    from hdsim.workload.model import Workload
+
+
+@click.command()
+@click.argument("site", type=FOLDER)
+@click.argument("changes", nargs=-1, metavar="[CHANGE]...")
+@click.option("--html", type=FILE, help="Write a page as well.")
+def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
+    """Replay the jobs of SITE, a folder of 'hdsim site import', as it was and with changes, and compare waits.
+
+    \b
+    hdsim whatif lab
+    hdsim whatif lab partition.long.max_time=24h slurm.bf_max_job_test=1000
+    hdsim whatif lab nodes.gpu+=20 qos.high.priority=100 --html answer.html
+    hdsim whatif lab reserve=n[1-4],start=2026-03-09T08:00:00,duration=7d,accounts=chem
+
+    Without changes it shows how well the simulation agrees with the record. docs/slurm.md explains the columns.
+    """  # noqa: D301 - click reads the backspace character
+    from hdsim.report.whatif import Answer, text, write_page
+    from hdsim.site.changes import changed
+    from hdsim.site.model import load_site
+    from hdsim.site.waits import calibrate, groups_of, tables, winners
+    from hdsim.util.plugins import optional
+    from hdsim.workload.load import load_workload
+
+    for package in ("ClusterShell", "polars", "pydantic"):
+        optional(package)
+    rules = load_site(site)
+    other = changed(rules, list(changes)) if changes else None
+    jobs = load_workload(site / "jobs.parquet", memory="none", memory_bandwidth="none", status="queued")
+    recorded = _recorded(jobs)
+    before = _replay(rules, jobs)
+    groups = groups_of(jobs, rules)
+    series = {"recorded": recorded, "simulated": _waits(before)}
+    calibration = calibrate(groups, recorded, series["simulated"])
+    facts = {"mean wait": _means(series), "utilization": f"{before.metrics['utilization']:.3f}"}
+    won: tuple[Any, Any] = ([], [])
+    rejected: dict[str, int] = {}
+    if other is not None:
+        after = _replay(other, _in_reservations(jobs, rules, other))
+        series["changed"] = _waits(after)
+        won = winners(jobs, series["simulated"], series["changed"])
+        rejected = _rejected(before, after)
+        facts["mean wait"] = _means(series)
+        facts["utilization"] += f" before, {after.metrics['utilization']:.3f} after"
+    found = list(tables(groups, series))
+    answer = Answer(rules.name, len(jobs), changes, calibration, found, won[0], won[1], rejected, facts)
+    click.echo(text(answer))
+    if html is not None:
+        try:
+            write_page(answer, html)
+        except OSError as error:
+            raise ConfigError(f"cannot be written: {error.strerror}", where=str(html)) from None
+        click.echo(f"\npage  {html}")
+
+
+def _replay(site: Site, jobs: Workload) -> Result:
+    from hdsim.agents.slurm import SlurmAgent
+    from hdsim.platform.model import Platform
+    from hdsim.simulation.simulation import simulate
+    from hdsim.site.platform import platform_document
+
+    platform = Platform.from_dict(platform_document(site), site.name)
+    return simulate(platform, jobs, SlurmAgent(site), progress=True)
+
+
+def _recorded(jobs: Workload) -> Floats:
+    """(J,) recorded waits in seconds, NaN for jobs that did not start."""
+    if "recorded_start" not in jobs.further:
+        return np.full(len(jobs), np.nan)
+    return np.asarray(jobs.further["recorded_start"], np.float64) - jobs.original_submission_time
+
+
+def _waits(result: Result) -> Floats:
+    return np.asarray(result.starting_time - result.workload.submission_time)
+
+
+def _means(series: dict[str, Floats]) -> str:
+    from hdsim.report.charts import duration
+
+    return ", ".join(
+        f"{duration(float(np.nanmean(waits)))} {name}" for name, waits in series.items() if not np.isnan(waits).all()
+    )
+
+
+def _rejected(before: Result, after: Result) -> dict[str, int]:
+    """Reasons of the jobs that start without the changes and not with them."""
+    lost = np.isnan(after.starting_time) & ~np.isnan(before.starting_time)
+    return dict(Counter(after.columns["reason"][lost].tolist()).most_common())
+
+
+def _in_reservations(jobs: Workload, before: Site, after: Site) -> Workload:
+    """Returns jobs of which those of the users and accounts of new reservations ask for them while they last."""
+    import dataclasses
+
+    from hdsim.site.workload import names
+
+    new = {name: one for name, one in after.reservations.items() if name not in before.reservations}
+    asked = np.array(jobs.further.get("reservation", np.full(len(jobs), None, object)), object)
+    submitted = jobs.original_submission_time
+    users, accounts = (np.array(names(jobs, column), object) for column in ("user", "group"))
+    for name, one in new.items():
+        if one.users or one.accounts:
+            own = np.isin(users.astype(str), one.users) | np.isin(accounts.astype(str), one.accounts)
+            asked[own & (submitted >= one.start) & (submitted < one.end)] = name
+    return dataclasses.replace(jobs, further={**jobs.further, "reservation": asked}) if new else jobs

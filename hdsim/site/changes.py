@@ -1,0 +1,147 @@
+"""Changes of a site in short words: ``partition.long.max_time=24h``, ``nodes.gpu+=20``, ``reserve=n[1-4],...``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from hdsim.errors import ConfigError, nearest
+from hdsim.site.formats import expand_nodes, fold_nodes, parse_date, split_list
+from hdsim.site.model import PARAMETERS, Site, site_of
+from hdsim.util.text import shown
+from hdsim.util.units import parse_duration
+
+#: Keys of a site by the words of changes.
+_WORDS = {"partition": "partitions", "reservation": "reservations", "node": "nodes", "license": "licenses"}
+_RESERVE = ("start", "duration", "users", "accounts", "name")
+
+
+def changed(site: Site, changes: list[str]) -> Site:
+    """Returns a site with changes, in their order.
+
+    A change is ``KEY=VALUE`` with a key of the site file (``partition.long.max_time``, ``qos.high.priority``,
+    ``priority.weight_age``, ``slurm.bf_max_job_test``), ``nodes.TYPE+=N`` or ``-=N``, or
+    ``reserve=NODES,start=TIME,duration=TIME[,users=A:B][,accounts=A:B][,name=NAME]``.
+
+    Raises:
+        ConfigError: A change has another form, or a key or a value is not allowed.
+    """
+    for text in changes:
+        found = re.fullmatch(r"([^=+\-\s]+(?:[.\-][^=+\-\s]+)*)\s*(\+=|-=|=)\s*(.*)", text, re.DOTALL)
+        if not found:
+            raise ConfigError(f"expected a change such as partition.long.max_time=24h or nodes.gpu+=20, got '{text}'")
+        key, sign, value = found.groups()
+        if key == "reserve" and sign == "=":
+            site = _reserved(site, value, text)
+        elif sign != "=":
+            site = _with_nodes(site, key, int(f"{sign[0]}1"), value, text)
+        else:
+            site = _set(site, key, value, text)
+    return site
+
+
+def _set(site: Site, key: str, value: str, text: str) -> Site:
+    """Sets a key of the site file."""
+    document = site.model_dump()
+    parts = key.split(".")
+    parts[0] = _WORDS.get(parts[0], parts[0])
+    if parts[0] == "slurm" and len(parts) == 2 and (parts[1] in PARAMETERS or parts[1] not in document["slurm"]):
+        parts.insert(1, "parameters")
+    at: Any = document
+    for depth, part in enumerate(parts[:-1]):
+        if not isinstance(at, dict) or part not in at:
+            raise _unknown(parts, depth, at, text)
+        at = at[part]
+    free = (
+        parts[-2:-1] in (["parameters"], ["licenses"], ["weight_tres"], ["billing_weights"]) or "limits" in parts[:-1]
+    )
+    if not isinstance(at, dict) or (parts[-1] not in at and not free):
+        raise _unknown(parts, len(parts) - 1, at, text)
+    try:
+        at[parts[-1]] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        at[parts[-1]] = value
+    return site_of(document, text)
+
+
+def _unknown(parts: list[str], depth: int, at: Any, text: str) -> ConfigError:
+    allowed = sorted(at) if isinstance(at, dict) else []
+    place = ".".join(parts[:depth]) or "the site"
+    expected = f"expected one of {', '.join(allowed)}" if allowed else f"{place} takes a value and has no keys"
+    return ConfigError(f"{place}: {expected}, got '{parts[depth]}'{nearest(parts[depth], allowed)}", where=text)
+
+
+def _with_nodes(site: Site, key: str, sign: int, value: str, text: str) -> Site:
+    """Adds nodes like those of a type, or removes the last ones of it.
+
+    Partitions that have the last node of the type get the new ones.
+    """
+    kind = key.partition(".")[2]
+    if not key.startswith("nodes.") or kind not in site.nodes or not value.isdecimal():
+        kinds = ", ".join(f"nodes.{name}" for name in site.nodes)
+        raise ConfigError(f"expected a number of nodes of {kinds}, such as nodes.{kind}+=20", where=text)
+    number, document = int(value), site.model_dump()
+    names = expand_nodes(site.nodes[kind].nodes)
+    if sign < 0 and number >= len(names):
+        raise ConfigError(f"expected at most {len(names) - 1} nodes to remove, got {number}", where=text)
+    gone = set(names[len(names) - number :]) if sign < 0 else set()
+    new = _following(names, number, {name for one in site.nodes.values() for name in expand_nodes(one.nodes)})
+    new = new if sign > 0 else []
+    document["nodes"][kind]["nodes"] = fold_nodes([*(name for name in names if name not in gone), *new])
+
+    def updated(listed: str) -> str:
+        if not listed or listed.upper() == "ALL":
+            return listed
+        before = expand_nodes(listed)
+        after = [name for name in before if name not in gone] + (new if names[-1] in before else [])
+        return fold_nodes(after) if after else ""
+
+    for part in document["partitions"].values():
+        part["nodes"] = updated(part["nodes"])
+    for part in document["reservations"].values():
+        part["nodes"] = updated(part["nodes"]) if sign < 0 else part["nodes"]
+    document["down"] = updated(document["down"]) if sign < 0 else document["down"]
+    return site_of(document, text)
+
+
+def _following(names: list[str], number: int, taken: set[str]) -> list[str]:
+    """Returns names that follow the last one of a type and that no node has."""
+    found = re.fullmatch(r"(.*?)(\d+)", names[-1])
+    stem, digits = (found[1], found[2]) if found else (f"{names[-1]}-", "0")
+    made: list[str] = []
+    following = int(digits)
+    while len(made) < number:
+        following += 1
+        name = f"{stem}{following:0{len(digits)}}"
+        if name not in taken:
+            made.append(name)
+    return made
+
+
+def _reserved(site: Site, value: str, text: str) -> Site:
+    """Adds a reservation."""
+    nodes = next(iter(split_list(value)), "")
+    given = dict(re.findall(r",(\w+)=([^,]*)", value))
+    unknown = [name for name in given if name not in _RESERVE]
+    if unknown or not nodes or "=" in nodes or not {"start", "duration"} <= set(given):
+        raise ConfigError(
+            "expected reserve=NODES,start=2026-03-09T08:00:00,duration=7d and users=, accounts= or name=", where=text
+        )
+    try:
+        start = parse_date(given["start"], site.time_zone)
+        end = start + parse_duration(given["duration"])
+    except ValueError as error:
+        raise ConfigError(str(error), where=text) from None
+    name = given.get("name") or f"reserved{len(site.reservations) + 1}"
+    if name in site.reservations:
+        raise ConfigError(f"expected another name than that of a reservation, got {shown(name)}", where=text)
+    document = site.model_dump()
+    document["reservations"][name] = {
+        "nodes": nodes,
+        "start": start,
+        "end": end,
+        **{key: given[key].split(":") for key in ("users", "accounts") if given.get(key)},
+    }
+    return site_of(document, text)

@@ -1,0 +1,99 @@
+"""``hdsim whatif``: changes of a site, agreement with the record, tables and page."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_site_replay import make_site, run, site_folder
+
+from hdsim.errors import ConfigError
+from hdsim.site.changes import changed
+from hdsim.site.waits import Calibration, calibrate
+
+
+def test_changes_are_keys_of_the_site_in_short_words() -> None:
+    site = changed(
+        make_site(),
+        [
+            "partition.main.max_time=24h",
+            "qos.normal.priority=7",
+            "slurm.bf_max_job_test=9",
+            "slurm.type=builtin",
+            "qos.normal.limits.grp_tres.cpu=3",
+        ],
+    )
+    assert site.partitions["main"].max_time == 86_400
+    assert site.qos["normal"].priority == 7
+    assert site.slurm.parameters["bf_max_job_test"] == 9
+    assert site.slurm.type == "builtin"
+    assert site.qos["normal"].limits.grp_tres == {"cpu": 3}
+
+
+def test_nodes_come_and_go_with_their_partitions() -> None:
+    parts = {"main": {"nodes": "ALL", "default": True}, "two": {"nodes": "n[1-2]"}, "one": {"nodes": "n1"}}
+    more = changed(make_site(partitions=parts), ["nodes.n+=3"])
+    assert more.nodes["n"].nodes == "n[1-5]"
+    assert {name: part.nodes for name, part in more.partitions.items()} == {"main": "ALL", "two": "n[1-5]", "one": "n1"}
+    less = changed(more, ["nodes.n-=4"])
+    assert {name: part.nodes for name, part in less.partitions.items()} == {"main": "ALL", "two": "n1", "one": "n1"}
+
+
+def test_a_reservation_is_added() -> None:
+    site = changed(make_site(), ["reserve=n[1-2],start=2026-03-09T08:00:00,duration=7d,accounts=a1:a2"])
+    made = site.reservations["reserved1"]
+    assert (made.nodes, made.end - made.start, made.accounts) == ("n[1-2]", 7 * 86_400, ["a1", "a2"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("max_time", r"expected a change such as partition\.long\.max_time=24h or nodes\.gpu\+=20, got 'max_time'"),
+        (
+            "partition.man.max_time=3",
+            r"partition\.man\.max_time=3: partitions: expected one of main, got 'man'.*'main'",
+        ),
+        ("partition.main.max_tim=3", r"expected one of .*, got 'max_tim' \(did you mean 'max_time'\?\)"),
+        ("partition.main.max_time=soon", r"expected seconds, 24h, 2-12:00:00 or UNLIMITED"),
+        ("nodes.gpu+=2", r"nodes\.gpu\+=2: expected a number of nodes of nodes\.n"),
+        ("nodes.n-=2", r"expected at most 1 nodes to remove, got 2"),
+        ("reserve=n1,start=tomorrow,duration=7d", r"expected a time such as 2026-03-02T00:24:35, got 'tomorrow'"),
+        ("reserve=n1,begin=3", r"expected reserve=NODES,start="),
+    ],
+)
+def test_a_wrong_change_is_one_line(change: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(make_site(), [change])
+
+
+def test_the_calibration_is_the_ratio_of_means_and_the_error_of_weeks() -> None:
+    recorded = np.array([100.0, 100.0, 200.0, 400.0, math.nan])
+    simulated = np.array([120.0, 120.0, 264.0, 456.0, 5.0])
+    found = calibrate({"week": ["a", "a", "b", "c", "c"]}, recorded, simulated)
+    # The ratio is 1.2; of what is left weeks b and c differ by 10 % and 5 %.
+    assert found == Calibration(
+        pytest.approx(1.2),
+        pytest.approx(0.05),
+        pytest.approx(0.1),
+        3,
+        "weeks",  # type: ignore[arg-type]
+    )
+    assert found.band(240.0) == pytest.approx((200 / 1.05, 210.0))
+
+
+def test_waits_before_and_after_are_printed_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run("whatif", "site")
+    told = capsys.readouterr().out
+    assert told.startswith("lab: 8 jobs\ncalibration: simulated over recorded mean wait")
+    assert "short" in told and "sim./rec." in told
+    run("whatif", "site", "partition.short.max_time=5min", "--html", "answer.html")
+    told = capsys.readouterr().out
+    assert "never run after the changes: 4 PartitionTimeLimit" in told
+    page = (tmp_path / "answer.html").read_text(encoding="utf-8")
+    assert "partition.short.max_time=5min" in page and "Partitions" in page
