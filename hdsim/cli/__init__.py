@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     "bsp": "Plan the CPU shares of a BSP gang, and run it.",
     "site": "Import what a Slurm site has: nodes, rules and jobs.",
     "kwok": "Run a Kubernetes cluster of fake nodes, load it, watch it and record its scheduler.",
+    "slurm": "Run a Slurm cluster of emulated nodes on this machine.",
     "completion": "Print the script that completes hdsim's commands, keys and names in a shell.",
 }
 

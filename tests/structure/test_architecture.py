@@ -28,7 +28,7 @@ LAYERS = (
     ("scheduling",),
     ("results",),
     ("decisions", "simulation", "report"),
-    ("kubernetes",),
+    ("kubernetes", "slurm"),
     ("backends", "envs"),
     ("learning",),
     ("config",),

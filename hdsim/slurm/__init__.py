@@ -1,0 +1,1 @@
+"""Slurm: clusters of emulated nodes on this machine, and clients of a slurmctld."""

@@ -1,0 +1,52 @@
+"""The programs of Slurm, and what else an emulated cluster is made of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from hdsim.errors import ConfigError
+
+#: Programs by name, each with its Debian package.
+PACKAGES = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "slurmstepd": "slurmd",
+    "sbatch": "slurm-client",
+    "scancel": "slurm-client",
+    "scontrol": "slurm-client",
+    "sdiag": "slurm-client",
+    "sinfo": "slurm-client",
+    "squeue": "slurm-client",
+    "slurmrestd": "slurmrestd",
+    "faketime": "faketime",
+    "sacctmgr": "slurm-client",
+    "slurmdbd": "slurmdbd",
+    "mariadbd": "mariadb-server",
+    "mariadb-install-db": "mariadb-server",
+}
+#: Programs of an emulated cluster, and further ones with accounting.
+CLUSTER = ("slurmctld", "slurmd", "slurmstepd", "slurmrestd", "sinfo", "scontrol", "faketime")
+ACCOUNTING = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db")
+#: Programs of a client that schedules by the command line.
+COMMANDS = ("sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue")
+
+
+def find_programs(names: Iterable[str], where: str | None = None) -> dict[str, str]:
+    """Returns the paths of programs, also of those in folders of administrators; `where` is the place in errors.
+
+    Raises:
+        ConfigError: Programs are missing; the message names the packages of Debian.
+    """
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"])
+    found = {name: shutil.which(name, path=path) for name in names}
+    missing = [name for name, place in found.items() if place is None]
+    if missing:
+        packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
+        raise ConfigError(
+            f"expected {', '.join(missing)} on the PATH; Debian has them by `apt-get install {packages}`", where=where
+        )
+    # Slurm's daemons look at the name that they are started by: a link stays one.
+    return {name: str(Path(place).absolute()) for name, place in found.items() if place is not None}
