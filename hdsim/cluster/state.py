@@ -387,8 +387,10 @@ class Cluster:
         self.starting_time.write(job, time)
         self.state.write(job, _RUNNING)
 
-    def confirm_start(self, job: int, time: float) -> None:
+    def confirm_start(self, job: int, time: float, placement: Any = None) -> None:
         """Takes note that a job whose start was asked for runs since a time of the backend's clock.
+
+        A `placement` is what it got instead of what was asked for, with the conditions of `adopt`.
 
         Raises:
             BackendError: No start of the job is being waited for, or the time lies before its submission or ahead.
@@ -400,6 +402,10 @@ class Cluster:
                 f"job {self._name(job)}: expected a start between {submitted:g} and {self.now:g} s, got {time:g}"
             )
         self.starting.take(job)
+        if placement is not None:
+            self.cores.release(job, self.running[job])
+            self.cores.allocate(job, placement, may_overcommit=True)
+            self.running.write(job, placement)
         self.placements[job] = self.running[job]
         self.starting_time.write(job, time)
         self.state.write(job, _RUNNING)

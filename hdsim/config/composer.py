@@ -165,7 +165,7 @@ class Composer:
 
         ``agent.path`` and ``agent._target_`` select the option ``custom`` of the group ``agent``, and the settings of
         an agent that is not hdsim's own need no ``+``, nor do those of a decision problem and of the other open groups.
-        ``backend=kwok`` alone means the nodes of its cluster, ``platform=cluster``.
+        ``backend=kwok`` or ``backend=slurm`` alone means the nodes of its cluster, ``platform=cluster``.
 
         Raises:
             ConfigError: An override has no key.
@@ -186,7 +186,8 @@ class Composer:
                 given = [f"{group}=custom", *given]
             if choices and all(name in foreign or name.endswith(".py") for name in choices):
                 given = [f"++{text}" if text.startswith(f"{group}.") else text for text in given]
-        if "backend=kwok" in given and not any(text.startswith(("platform", "experiment=")) for text in given):
+        on_cluster = any(f"backend={name}" in given for name in ("kwok", "slurm"))
+        if on_cluster and not any(text.startswith(("platform", "experiment=")) for text in given):
             given = ["platform=cluster", *given]
         return _with_site([_with_relative_files(text) if text.startswith("site=") else text for text in given])
 

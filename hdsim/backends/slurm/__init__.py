@@ -1,0 +1,1 @@
+"""Backend that schedules the jobs of a slurmctld."""

@@ -1,0 +1,234 @@
+"""Jobs and nodes as a slurmctld reports them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hdsim.site.formats import expand_nodes, fold_nodes
+
+#: Reasons of jobs that are held by their users or by administrators.
+_HELD = ("JobHeldUser", "JobHeldAdmin")
+_RUNNING = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+_PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+#: States of nodes that take jobs, and flags that do not forbid it.
+_UP = ("idle", "mixed", "allocated", "completing")
+_HARMLESS = ("COMPLETING", "CLOUD", "DYNAMIC_NORM", "PLANNED")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job; times are in seconds since 1970 by Slurm's clock, 0 for what has not happened."""
+
+    id: int
+    comment: str
+    partition: str
+    state: str
+    reason: str  # why it waits
+    begin: int  # last start; of a pending job 0, or a date that is expected
+    end: int
+    waits: bool = False  # it depends on others that have not ended
+    nodes: tuple[str, ...] = ()  # nodes that it has, or had at its end
+    cpus: int = 0
+    cpus_on: Mapping[str, int] | None = None  # CPUs on each of its nodes, None if the list does not tell
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits."""
+        return self.state in _PENDING
+
+    @property
+    def running(self) -> bool:
+        """Whether it has its nodes: runs, is suspended or is about to end."""
+        return self.state in _RUNNING
+
+    @property
+    def ended(self) -> bool:
+        """Whether it neither waits nor has nodes any more."""
+        return not (self.pending or self.running)
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits to be released."""
+        return self.pending and self.reason in _HELD
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a job that has ended has had nodes."""
+        return bool(self.nodes) and self.begin > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The request of a job that someone else has submitted."""
+
+    tasks: int
+    cpus: int  # CPUs of each task
+    memory: float  # MB of each task, 0 if it asks for none
+    limit: float | None  # time limit in seconds, None without one
+    user: int
+    unsupported: str = ""  # something that hdsim does not know, empty for nothing
+    released: bool = False  # it has the nodes of a release that was taken back
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node."""
+
+    name: str
+    cpus: int
+    memory: float  # MB
+    up: bool  # it takes jobs
+    state: str
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job to submit, which is held and sleeps."""
+
+    name: str
+    comment: str
+    tasks: int
+    cpus: int  # CPUs of each task
+    memory: float  # MB of each CPU, 0 for none
+    script: str
+    minutes: int | None = None  # time limit, None for none
+    partition: str | None = None  # None: the default one
+    environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": "/usr/bin:/bin"})
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Nodes for a held job, which may start on them at once."""
+
+    job: int
+    nodes: tuple[str, ...]
+    tasks: int
+    cpus: int  # CPUs of each task
+    least: int  # CPUs that each node has to give at least
+    again: bool = False  # it has run before, and need not wait until it may begin anew
+
+
+def job_of(document: Mapping[str, Any]) -> SlurmJob:
+    """Returns a job of slurmrestd's document."""
+    resources = document.get("job_resources") or {}
+    on = {
+        node["nodename"]: sum(len(socket.get("cores") or ()) for socket in (node.get("sockets") or {}).values())
+        for node in resources.get("allocated_nodes") or ()
+    }
+    return SlurmJob(
+        id=document["job_id"],
+        comment=document["comment"] or "",
+        partition=document["partition"] or "",
+        state=document["job_state"],
+        reason=document["state_reason"],
+        begin=document["start_time"] or 0,
+        end=document["end_time"] or 0,
+        waits=bool(document["dependency"]),
+        nodes=_nodes(document["nodes"] or ""),
+        cpus=document["cpus"] or 0,
+        cpus_on=on or None,
+    )
+
+
+def node_of(document: Mapping[str, Any]) -> SlurmNode:
+    """Returns a node of slurmrestd's document."""
+    state, flags = str(document["state"]), [str(flag) for flag in document["state_flags"]]
+    return SlurmNode(
+        name=document["name"],
+        cpus=document["cpus"],
+        memory=float(document["real_memory"]),
+        up=state in _UP and all(flag in _HARMLESS for flag in flags),
+        state="+".join([state, *(flag.lower() for flag in flags)]),
+        features=tuple(filter(None, (document["features"] or "").split(","))),
+    )
+
+
+def is_up(state: str) -> bool:
+    """Whether a node takes jobs, by its state as sinfo prints it, such as ``idle`` or ``down*``."""
+    return state in _UP
+
+
+def demand_of(fields: Mapping[str, str], names: frozenset[str]) -> Demand:
+    """Returns the request of a job by the fields that ``scontrol show job`` prints; `names` are those of the nodes."""
+    unsupported = _unsupported(fields, names)
+    tasks, cpus = int(fields.get("NumTasks", "1")), int(fields.get("CPUs/Task", "1").replace("N/A", "1"))
+    total = int(fields["NumCPUs"].partition("-")[0])
+    if tasks * cpus < total:
+        tasks, cpus = (total // cpus, cpus) if total % cpus == 0 else (total, 1)
+    memory = 0.0
+    if "MinMemoryCPU" in fields:
+        memory = cpus * _megabytes(fields["MinMemoryCPU"])
+    elif _megabytes(fields.get("MinMemoryNode", "0")):
+        unsupported = unsupported or "memory per node"
+    user = re.search(r"\((\d+)\)", fields.get("UserId", ""))
+    return Demand(
+        tasks=tasks,
+        cpus=cpus,
+        memory=memory,
+        limit=_limit(fields.get("TimeLimit", "UNLIMITED")),
+        user=int(user[1]) if user else -1,
+        unsupported=unsupported,
+        released=fields.get("Features", "(null)") not in ("", "(null)"),
+    )
+
+
+def constraint(nodes: tuple[str, ...]) -> str:
+    """Returns the constraint on features that names nodes, each of which has its own name as a feature."""
+    return nodes[0] if len(nodes) == 1 else f"[{'&'.join(f'{name}*1' for name in nodes)}]"
+
+
+def _unsupported(fields: Mapping[str, str], names: frozenset[str]) -> str:
+    """Returns what a job asks for and hdsim does not know, empty for nothing."""
+    given = {key: value for key, value in fields.items() if value not in ("", "(null)", "N/A", "0")}
+    # Features that are nodes are from a release that was taken back.
+    features = [name for name in re.split(r"[\[\]&*|,()\d]*[\[\]&*|,()]\d*", given.get("Features", "")) if name]
+    if any(name not in names for name in features):
+        return f"--constraint={given['Features']}"
+    for key, option in (
+        ("ReqNodeList", "--nodelist"),
+        ("ExcNodeList", "--exclude"),
+        ("Licenses", "--licenses"),
+        ("TresPerNode", "--gres"),
+        ("TresPerJob", "--gpus"),
+        ("TresPerTask", "--gpus-per-task"),
+        ("TresPerSocket", "--gpus-per-socket"),
+        ("Reservation", "--reservation"),
+        ("ArrayTaskId", "--array"),
+        ("HetJobId", "parts of a heterogeneous job"),
+    ):
+        if key in given:
+            return f"{option}={given[key]}" if option.startswith("--") else option
+    return "--exclusive" if given.get("OverSubscribe") in ("NO", "EXCLUSIVE", "USER") else ""
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    return tuple(expand_nodes(text)) if text not in ("", "None assigned", "(null)") else ()
+
+
+def nodes_in(text: str) -> tuple[str, ...]:
+    """Returns the names of a list of nodes as Slurm prints it, none for a job without nodes."""
+    return _nodes(text)
+
+
+def listed(nodes: tuple[str, ...]) -> str:
+    """Returns a list of nodes in Slurm's form."""
+    return fold_nodes(nodes) if nodes else ""
+
+
+def _megabytes(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", text)
+    return float(found[1]) * {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}[found[2]] if found else 0.0
+
+
+def _limit(text: str) -> float | None:
+    from hdsim.site.formats import parse_time
+
+    try:
+        seconds = parse_time(text)
+    except ValueError:
+        return None
+    return seconds if seconds < 365 * 86_400 else None
