@@ -68,6 +68,18 @@ def _has_kube() -> bool:
         return False
 
 
+def _has_slurm() -> bool:
+    if not all(map(importlib.util.find_spec, ("aiohttp", "ClusterShell", "psutil"))):
+        return False
+    from hdsim.errors import ConfigError
+    from hdsim.slurm.programs import PACKAGES, find_programs
+
+    try:
+        return bool(find_programs(PACKAGES))
+    except ConfigError:
+        return False
+
+
 def _has_plugin(launcher: str) -> Callable[[], bool]:
     """Whether a launcher of Hydra is installed."""
     return lambda: any(importlib.metadata.distributions(name=f"hydra-{launcher}-launcher"))
@@ -124,6 +136,11 @@ _COMPONENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "scikit-learn": (lambda: importlib.util.find_spec("sklearn") is not None, "pip install 'hdsim[bsp]'"),
     "statsforecast": (lambda: importlib.util.find_spec("statsforecast") is not None, "pip install 'hdsim[bsp]'"),
     "simgrid": (_has_simgrid, "apt-get install python3-simgrid"),
+    "slurm": (
+        _has_slurm,
+        "pip install 'hdsim[slurm]' && apt-get install slurmctld slurmd slurm-client slurmrestd faketime slurmdbd "
+        "mariadb-server",
+    ),
     "zsh": (lambda: shutil.which("zsh") is not None, "apt-get install zsh"),
     "zookeeper": (_has_zookeeper, "apt-get install zookeeper && pip install 'hdsim[bsp]'"),
 }

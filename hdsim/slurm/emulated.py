@@ -283,16 +283,9 @@ class _Start:
         """Starts a database and slurmdbd, and registers cluster and account."""
         programs, folder = self._programs, self._folder / "database"
         user = getpass.getuser()
-        owner = ["--user=mysql"] if os.getuid() == 0 else []
         folder.mkdir()
-        if owner:
-            shutil.chown(folder, "mysql")
-            for parent in self._folder.parents:
-                if not parent.stat().st_mode & 0o001:
-                    raise ConfigError(
-                        f"expected a folder that user mysql can reach, got '{self._folder}' in '{parent}'", where="-o"
-                    )
-        options = [f"--datadir={folder}", *owner]
+        # Without the option it would not run as root.
+        options = [f"--datadir={folder}", f"--user={user}"]
         install = [programs["mariadb-install-db"], "--no-defaults", *options, "--skip-test-db"]
         self._run([*install, "--auth-root-authentication-method=normal"])
         self._daemon(

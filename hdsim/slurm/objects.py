@@ -70,7 +70,8 @@ class Demand:
     limit: float | None  # time limit in seconds, None without one
     user: int
     unsupported: str = ""  # something that hdsim does not know, empty for nothing
-    released: bool = False  # it has the nodes of a release that was taken back
+    features: str = ""  # constraint on features, empty for none
+    on_nodes: bool = False  # these are names of nodes, as in a release by slurmrestd
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def is_up(state: str) -> bool:
 
 def demand_of(fields: Mapping[str, str], names: frozenset[str]) -> Demand:
     """Returns the request of a job by the fields that ``scontrol show job`` prints; `names` are those of the nodes."""
-    unsupported = _unsupported(fields, names)
+    unsupported, features = _unsupported(fields), fields.get("Features", "").replace("(null)", "")
     tasks, cpus = int(fields.get("NumTasks", "1")), int(fields.get("CPUs/Task", "1").replace("N/A", "1"))
     total = int(fields["NumCPUs"].partition("-")[0])
     if tasks * cpus < total:
@@ -172,7 +173,9 @@ def demand_of(fields: Mapping[str, str], names: frozenset[str]) -> Demand:
         limit=_limit(fields.get("TimeLimit", "UNLIMITED")),
         user=int(user[1]) if user else -1,
         unsupported=unsupported,
-        released=fields.get("Features", "(null)") not in ("", "(null)"),
+        features=features,
+        on_nodes=bool(features)
+        and all(name in names for name in re.findall(r"[^\[\]&*|,()]+", _without_counts(features))),
     )
 
 
@@ -181,13 +184,13 @@ def constraint(nodes: tuple[str, ...]) -> str:
     return nodes[0] if len(nodes) == 1 else f"[{'&'.join(f'{name}*1' for name in nodes)}]"
 
 
-def _unsupported(fields: Mapping[str, str], names: frozenset[str]) -> str:
+def _without_counts(constraint: str) -> str:
+    return re.sub(r"\*\d+", "", constraint)
+
+
+def _unsupported(fields: Mapping[str, str]) -> str:
     """Returns what a job asks for and hdsim does not know, empty for nothing."""
     given = {key: value for key, value in fields.items() if value not in ("", "(null)", "N/A", "0")}
-    # Features that are nodes are from a release that was taken back.
-    features = [name for name in re.split(r"[\[\]&*|,()\d]*[\[\]&*|,()]\d*", given.get("Features", "")) if name]
-    if any(name not in names for name in features):
-        return f"--constraint={given['Features']}"
     for key, option in (
         ("ReqNodeList", "--nodelist"),
         ("ExcNodeList", "--exclude"),

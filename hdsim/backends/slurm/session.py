@@ -83,7 +83,7 @@ class SlurmSession:
         self._of_job: dict[int, Record] = {record.job: record for record in self.records}
         # Amounts that jobs of others take of nodes, by the ids of the jobs.
         self._others: dict[int, list[tuple[int, Amounts]]] = {}
-        self._left_alone: dict[int, str] = {}
+        self._left_alone: set[int] = set()
         self._calls: list[float] = []
         self._called = False
         self.silences = 0  # times that slurmctld did not answer
@@ -155,15 +155,20 @@ class SlurmSession:
         self._found = [self.records[job] for job in sorted(views)]
 
     def end(self) -> None:
-        """Waits after a signal for starts that are not confirmed; an open-ended run ends by SIGTERM in order."""
+        """Looks once more after a signal, and waits for starts that are not confirmed.
+
+        An open-ended run ends by SIGTERM in order.
+        """
         if self._stop:
             deadline = time.monotonic() + _CONFIRMING
-            while self.cluster.starting and time.monotonic() < deadline and not self._silent_since:
+            while not self._silent_since:
                 self._next_list = 0.0
                 views = self._read()
                 self.cluster.next_instant(max(self.cluster.now, self.clock()))
                 if views is not None:
                     self._compare(views)
+                if not self.cluster.starting or time.monotonic() > deadline:
+                    break
                 time.sleep(_POLL)
             if self._trace is None and list(self._stop) == [signal.SIGTERM]:
                 self._stop.clear()  # type: ignore[attr-defined]
@@ -450,12 +455,15 @@ class SlurmSession:
             return None
         if view.running:
             return demand
-        reason = demand.unsupported
-        if not reason and view.reason == "JobHeldAdmin" and not demand.released:
-            reason = "an administrator holds it"
+        reason = f"hdsim does not know {demand.unsupported}" if demand.unsupported else ""
+        if view.reason == "JobHeldAdmin":
+            # slurmrestd holds as an administrator does what hdsim has released before.
+            reason = reason or ("" if demand.on_nodes else "an administrator holds it")
+        elif demand.features:
+            reason = reason or f"hdsim does not know --constraint={demand.features}"
         if reason:
-            self._left_alone[view.id] = reason
-            log.warning("job %d of Slurm stays held: hdsim does not know %s", view.id, reason)
+            self._left_alone.add(view.id)
+            log.warning("job %d of Slurm stays held: %s", view.id, reason)
             return None
         return demand
 
