@@ -83,7 +83,7 @@ class NoMoreJobs(HdsimError):
 
 
 class BackendError(HdsimError):
-    """An external system (Batsim, Kubernetes, Ray) failed or does not answer.
+    """An external system (Batsim, Kubernetes, Slurm, Ray) failed or does not answer.
 
     Attributes:
         result: The replay until then (a :class:`hdsim.results.result.Result`), if there was one.

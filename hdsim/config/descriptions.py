@@ -43,7 +43,8 @@ RUN = {
     "workload.runtime": "`trace`; `requested`: estimates are exact; `hdeeprm`: a random share of the estimate",
     "workload.walltime": "kill limit: `trace` (SWF has none), `requested`, `none`",
     "workload.cluster": (
-        "the pods of the cluster that `backend=kwok` schedules, by `workload=cluster` ([pods.md](pods.md))"
+        "the jobs of the cluster that the backend schedules, by `workload=cluster`: pods ([pods.md](pods.md)), or held "
+        "jobs of Slurm ([slurm_backend.md](slurm_backend.md))"
     ),
     "workload.cores_per_pod": (
         "on platforms of quantities: a job becomes equal pods of at most so many cores; null: one pod "
@@ -62,7 +63,10 @@ RUN = {
     "workload.bsp.latency": "seconds of a barrier",
     "workload.bsp.bandwidth": "GB/s that turn seconds of communication into bytes; null: the slowest node link's",
     "agent": "a scheduler, see below",
-    "backend": "[what runs the jobs](backends.md): `sim`, [`batsim`](batsim.md), [`kwok`](pods.md)",
+    "backend": (
+        "[what runs the jobs](backends.md): `sim`, [`batsim`](batsim.md), [`kwok`](pods.md), "
+        "[`slurm`](slurm_backend.md)"
+    ),
     "backend.path": "a backend of your own: a file",
     "backend._target_": "a backend of your own: `package.Class`",
     "backend.kill_at_walltime": "kill jobs at their kill limit",
@@ -71,8 +75,17 @@ RUN = {
     ),
     "backend.executable": "`batsim`: program to start",
     "backend.arguments": "`batsim`: list of further arguments",
-    "backend.socket": "`batsim`: where to wait for a Batsim that is started elsewhere, such as `tcp://*:28000`",
-    "backend.timeout": "`batsim`: seconds that Batsim may stay silent",
+    "backend.socket": (
+        "`batsim`: where to wait for a Batsim that is started elsewhere, such as `tcp://*:28000`; `slurm`: the Unix "
+        "socket of a slurmrestd, null for Slurm's commands"
+    ),
+    "backend.timeout": "`batsim`, `kwok`, `slurm`: seconds that the other side may stay silent",
+    "backend.conf": "`slurm`: slurm.conf of the cluster",
+    "backend.name": "`slurm`: name of the run in the comments of the jobs that are submitted",
+    "backend.partition": "`slurm`: partition of the jobs; null: the default one, with `workload=cluster` all",
+    "backend.time_scale": "`kwok`, `slurm`: seconds of the backend's clock in a second",
+    "backend.stop_when_idle": "`kwok`, `slurm`: seconds without a job to place after which a run ends; null: never",
+    "backend.start_timeout": "`slurm`: seconds until a start that has not come is taken back",
     "backend.energy": "`batsim`: set P-states and let Batsim count energy; null: where contention needs P-states",
     "metrics": (
         "further [metrics](outputs.md#metrics-of-your-own): a list of Python files, "

@@ -90,7 +90,7 @@ class Commands(Client):
 
     def submit(self, job: Submission) -> int:
         options = [
-            *("--parsable", "--hold", "--requeue", "--export=NONE", "--output=/dev/null", "--error=/dev/null"),
+            *("--parsable", "--hold", "--requeue", "--output=/dev/null", "--error=/dev/null"),
             *("--input=/dev/null", "--chdir=/"),
             *(f"--job-name={job.name}", f"--comment={job.comment}", f"--ntasks={job.tasks}"),
             f"--cpus-per-task={job.cpus}",

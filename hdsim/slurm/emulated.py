@@ -19,6 +19,8 @@ import orjson
 
 from hdsim.errors import BackendError, ConfigError
 from hdsim.slurm import clock
+from hdsim.slurm.objects import SlurmNode
+from hdsim.slurm.platform import platform_document
 from hdsim.slurm.programs import ACCOUNTING, CLUSTER, find_programs
 from hdsim.util.files import dump_json, exclusive
 from hdsim.util.inputs import parse_json
@@ -37,7 +39,7 @@ _PIDS = "pids.json"
 #: All that a cluster leaves in its folder.
 _OWN = (
     *(DESCRIPTION, _PIDS, "slurm.conf", "slurmdbd.conf", "env", "rest.sock", "log", "state", "spool", "database"),
-    *("run", "jobs.log"),
+    *("run", "jobs.log", "platform.json"),
 )
 #: Longest path of a Unix socket.
 _LONGEST_SOCKET = 107
@@ -81,8 +83,8 @@ class EmulatedCluster:
     """The cluster in a folder.
 
     Args:
-        folder: Its folder, which has its ``slurm.conf``, the socket ``rest.sock`` of slurmrestd, and ``env``, a file
-            for a shell that makes Slurm's commands talk to it.
+        folder: Its folder, which has its ``slurm.conf``, the socket ``rest.sock`` of slurmrestd, ``platform.json``,
+            the platform of its nodes, and ``env``, a file for a shell that makes Slurm's commands talk to it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -241,6 +243,9 @@ class _Start:
             self._start_clock()
         controller, database, dbd, *nodes = ports
         self._write_conf(controller, dbd, nodes)
+        memory = float(_MEMORY * self._shape.cpus)
+        made = [SlurmNode(name, self._shape.cpus, memory, True, "idle") for name in self._shape.names]
+        dump_json(self._folder / "platform.json", platform_document(made))
         self._write_env()
         if self._shape.accounting:
             self._start_accounting(database, dbd)

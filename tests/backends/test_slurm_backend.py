@@ -256,6 +256,34 @@ def test_it_refuses_by_name(tmp_path: Path, hdsim: Run, sixteen: SlurmCluster, s
 
 
 @real
+@pytest.mark.parametrize("rest", [True, *ci(False)])
+def test_jobs_are_killed_by_agents_and_by_their_limits(
+    tmp_path: Path, hdsim: Run, sixteen: SlurmCluster, rest: bool
+) -> None:
+    (tmp_path / "killer.py").write_text(
+        "import hdsim\n\n\n"
+        "class Killer(hdsim.Agent):\n"
+        "    def decide(self, cluster):\n"
+        "        for job in cluster.queue:\n"
+        "            cluster.start(job)\n"
+        "        if 1 in cluster.ended and 0 in cluster.running:\n"
+        "            cluster.kill(0)\n"
+    )
+    lines = [
+        f"{job} 0 -1 {runtime} 2 -1 -1 2 {requested} -1 1 1 1 1 1 -1 -1 -1\n"
+        for job, runtime, requested in ((1, 9000, 9000), (2, 30, 600), (3, 600, 60))
+    ]
+    (tmp_path / "t.swf").write_text("".join(lines))
+    done = hdsim(
+        *(*keys(sixteen, rest=rest), "agent=killer.py", "workload.path=t.swf", "workload.walltime=requested"),
+        *("backend.kill_at_walltime=true", f"backend.name=kills-{rest}", "hydra.run.dir=out"),
+    )
+    assert done.returncode == 0, done.stderr
+    states = [row["final_state"] for row in rows(tmp_path / "out" / "jobs.csv")]
+    assert states == ["COMPLETED_KILLED", "COMPLETED_SUCCESSFULLY", "COMPLETED_WALLTIME_REACHED"]
+
+
+@real
 def test_a_slurmctld_that_stays_silent_is_named(tmp_path: Path, hdsim: Run) -> None:
     with slurm_cluster(tmp_path / "sl", Shape(2, 4, CLOCK)) as cluster:
         path = trace(tmp_path / "t.swf", 5, (2000, 3000))

@@ -249,7 +249,10 @@ def test_every_key_of_gangs_and_forecasts_is_documented(rules: dict[str, Any], p
         ("seed=${nope}", "seed: Interpolation key 'nope' not found"),
         ("platform.path=???", "platform.path: "),
         ("platform=./mine.json", "got './mine.json'; a file is given as platform.path=FILE"),
-        ("backend=batsm", "backend: expected one of batsim, custom, kwok, sim, got 'batsm' (did you mean 'batsim'?)"),
+        (
+            "backend=batsm",
+            "backend: expected one of batsim, custom, kwok, sim, slurm, got 'batsm' (did you mean 'batsim'?)",
+        ),
         ("agent.job_polcy=sjf", "agent.job_polcy: unknown key (did you mean 'job_policy'?)"),
         ("hydra.run.dri=x", "hydra.run.dri: unknown key (did you mean 'dir'?)"),
         ("hydra.run.dir=${x}", "hydra.run.dir: Interpolation key 'x' not found"),

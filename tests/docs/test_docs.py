@@ -19,6 +19,7 @@ import pytest
 from conftest import Warm
 
 from hdsim.kubernetes.control_plane import control_planes
+from hdsim.slurm.emulated import EmulatedCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,6 +36,7 @@ IN_CI = (
     "kubernetes.md",
     "workload.md",
     "bsp_real.md",
+    "slurm_backend.md",
 )
 #: Pages whose links are checked and whose blocks are not run.
 RESEARCH = sorted((ROOT / "research").glob("*.md"))
@@ -105,6 +107,10 @@ def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str], war
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
+        if done.returncode:
+            # What the rest of the page would end.
+            for description in tmp_path.glob("*/cluster.json"):
+                EmulatedCluster(description.parent).down()
         assert done.returncode == 0, f"{page.name}:\n{block}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
 

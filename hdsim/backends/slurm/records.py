@@ -13,8 +13,8 @@ from hdsim.slurm.objects import listed
 from hdsim.util.files import write_csv
 
 _COLUMNS = (
-    *("job_id", "slurm_job_id", "asked_nodes", "nodes", "submitted", "decided", "released", "started", "finished"),
-    *("releases", "state"),
+    *("job_id", "slurm_job_id", "asked_nodes", "nodes", "submitted", "decided", "released", "started", "confirmed"),
+    *("finished", "releases", "state"),
 )
 
 
@@ -32,12 +32,14 @@ class Record:
     submitted: float = math.nan
     decided: float = math.nan  # last decision of the scheduler
     released: float = math.nan  # answer to the last release
-    started: float = math.nan
+    started: float = math.nan  # by Slurm, which tells the second
+    confirmed: float = math.nan  # first list of jobs that shows the start
     finished: float = math.nan
     releases: int = 0
     state: str = ""  # in Slurm, when it was seen last
     unsent: bool = False  # a release is to be sent
     refused: int = 0  # releases that failed one after another
+    refusal: str = ""  # reason of the last one of them
     pause_until: float = 0.0  # monotonic time before which no release is sent
     taken_back: bool = False  # has run, or was released, before
     kill: bool = False  # is to be cancelled
@@ -49,7 +51,7 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     rows = (
         (
             *(each.job_id, each.id or "", listed(each.asked), listed(each.nodes)),
-            *(_shown(getattr(each, name)) for name in _COLUMNS[4:9]),
+            *(_shown(getattr(each, name)) for name in _COLUMNS[4:10]),
             *(each.releases, each.state),
         )
         for each in sorted(records, key=lambda each: each.job)
@@ -62,10 +64,10 @@ def _shown(value: float) -> str:
 
 
 def latencies(records: Sequence[Record], time_scale: float) -> dict[str, dict[str, float]]:
-    """Returns quantiles of the seconds from the last decision to the answer to the release, and to the start."""
+    """Returns quantiles of the seconds from decision to release, and from decision to the list that shows the start."""
     pairs = {
         "release_latency_seconds": [each.released - each.decided for each in records],
-        "start_latency_seconds": [each.started - each.decided for each in records],
+        "start_latency_seconds": [each.confirmed - each.decided for each in records],
     }
     found = {name: [value for value in values if not math.isnan(value)] for name, values in pairs.items()}
     return {

@@ -89,7 +89,6 @@ class SlurmSession:
         self.silences = 0  # times that slurmctld did not answer
         self.continued = False  # the run goes on with one that was interrupted
         self._silent_since = self._ask_again = self._pause = 0.0
-        self._reason = ""
         # Requests whose answers are missing may be carried out: their records wait for the next list.
         self._uncertain: list[Record] = []
         self._next_list = self._next_nodes = self._cost = 0.0
@@ -329,7 +328,7 @@ class SlurmSession:
         except Refused as error:
             record.refused += 1
             record.pause_until = time.monotonic() + min(_FIRST_PAUSE * 2**record.refused, 10.0)
-            self._reason = str(error)
+            record.refusal = str(error)
             log.warning("job %s was not released to %s: %s", record.job_id, listed(record.asked), error)
             self._next_list = 0.0
             record.unsent = False
@@ -522,8 +521,8 @@ class SlurmSession:
             state = _QUEUED
         if state == _QUEUED and not view.held:
             self._hold(record)
-        elif state == _STARTING and record.refused:
-            cluster.start_failed(record.job, self._reason)
+        elif state == _STARTING and record.refused and not record.unsent:
+            cluster.start_failed(record.job, record.refusal)
         elif state == _STARTING and view.held:
             # Perhaps slurmctld was killed and has forgotten the release.
             record.unsent = True
@@ -596,6 +595,7 @@ class SlurmSession:
         """Takes note of a start; returns its time on the clock of the run."""
         cluster, job = self.cluster, record.job
         record.begin, record.nodes, record.unsent = view.begin, view.nodes, False
+        record.confirmed = cluster.now
         earliest = float(cluster.workload.submission_time[job])
         if cluster.state[job] == _STARTING:
             earliest = max(earliest, record.decided)

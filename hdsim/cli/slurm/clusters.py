@@ -27,8 +27,9 @@ _folder = click.option("-o", "--output", type=FOLDER, required=True, help="Folde
 def up(nodes: int, cpus: int, clock: float, accounting: bool, timeout: float, output: Path) -> None:
     """Start a Slurm cluster, and return when all its nodes are idle.
 
-    The folder gets slurm.conf, the Unix socket rest.sock of slurmrestd, and env: after `. FOLDER/env` the commands of
-    Slurm talk to this cluster. Its daemons run until `hdsim slurm down`.
+    The folder gets slurm.conf, the Unix socket rest.sock of slurmrestd, platform.json for simulations of the same
+    nodes, and env: after `. FOLDER/env` the commands of Slurm talk to this cluster. Its daemons run until
+    `hdsim slurm down`.
     """
     from hdsim.slurm.emulated import EmulatedCluster, Shape
 
