@@ -1,4 +1,4 @@
-"""What a client of a slurmctld does, by slurmrestd or by Slurm's commands."""
+"""The interface of clients of a slurmctld."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Client(ABC):
     """A client. Every method may raise `NoAnswer`; those that change something may raise `Refused`.
 
     Attributes:
-        name: What answers, for messages.
+        name: Name of the program that answers, for messages.
         by_features: Nodes are named by features: each node needs its own name as one.
         calls: Number of requests of each kind.
     """

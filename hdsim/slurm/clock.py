@@ -10,7 +10,7 @@ from pathlib import Path
 
 #: Variables of an environment that make the clock.
 _VARIABLES = ("FAKETIME", "FAKETIME_SHARED", "LD_PRELOAD")
-#: Where libfaketime keeps what its processes share.
+#: Folder of the files that processes with one clock share.
 _SHARED = Path("/dev/shm")
 
 

@@ -30,7 +30,7 @@ _SEPARATOR = "\x1f"
 _COLUMNS = _SEPARATOR.join(("%A", "%P", "%T", "%r", "%S", "%e", "%N", "%C", "%E", "%k"))
 #: Columns of sinfo: name, state, CPUs, MB and features.
 _NODE_COLUMNS = _SEPARATOR.join(("%N", "%T", "%c", "%m", "%f"))
-#: What commands print whose request was not answered.
+#: Messages of commands that got no answer.
 _NO_ANSWER = re.compile(
     r"contact slurm controller|timed out|refused$|Connection refused|Communication connection failure|standby mode"
     r"|Unexpected message received|transmitted or received|Transport endpoint|Zero Bytes|Broken pipe|Connection reset",

@@ -21,7 +21,7 @@ from hdsim.errors import BackendError, ConfigError
 from hdsim.slurm import clock
 from hdsim.slurm.objects import SlurmNode
 from hdsim.slurm.platform import platform_document
-from hdsim.slurm.programs import ACCOUNTING, CLUSTER, find_programs
+from hdsim.slurm.programs import ACCOUNTING, CLUSTER, find_programs, require_libraries
 from hdsim.util.files import dump_json, exclusive
 from hdsim.util.inputs import parse_json
 
@@ -85,9 +85,13 @@ class EmulatedCluster:
     Args:
         folder: Its folder, which has its ``slurm.conf``, the socket ``rest.sock`` of slurmrestd, ``platform.json``,
             the platform of its nodes, and ``env``, a file for a shell that makes Slurm's commands talk to it.
+
+    Raises:
+        ConfigError: A library is missing.
     """
 
     def __init__(self, folder: Path) -> None:
+        require_libraries()
         self.folder = folder.expanduser().resolve()
         self.conf = self.folder / "slurm.conf"
         self.socket = self.folder / "rest.sock"
@@ -372,7 +376,8 @@ class _Start:
             "PropagateResourceLimits": "NONE",
             "SchedulerType": "sched/backfill",
             "SchedulerParameters": ",".join([*(f"{key}={value}" for key, value in scheduling.items()), "bf_continue"]),
-            "PriorityType": "priority/multifactor",
+            # With priority/basic a job that is released later has a lower priority: starts of a tick are in that order.
+            "PriorityType": "priority/multifactor" if shape.accounting else "priority/basic",
             "JobCompType": "jobcomp/filetxt",
             "JobCompLoc": folder / "jobs.log",
             "StateSaveLocation": folder / "state",
@@ -481,15 +486,15 @@ class _Start:
             raise self._failure(f"{Path(command[0]).name} has not ended within {left:.0f} s") from None
 
     def _failure(self, reason: str) -> BackendError:
-        """Returns an error with the last line of each daemon's log that tells of an error."""
+        """Returns an error with the last line of each daemon's log that is about an error."""
         found = []
         for path in sorted((self._folder / "log").iterdir()):
-            lines = [line for line in path.read_text(errors="replace").splitlines() if _tells_of_error(line)]
+            lines = [line for line in path.read_text(errors="replace").splitlines() if _is_error(line)]
             found += [f"{path.name}: {line.strip()}" for line in lines[-1:]]
         return BackendError("; ".join([f"the cluster in {self._folder} has not started: {reason}", *found[:3]]))
 
 
-def _tells_of_error(line: str) -> bool:
+def _is_error(line: str) -> bool:
     return "fatal" in line or "error:" in line.lower() or "[ERROR]" in line
 
 

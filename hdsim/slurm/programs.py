@@ -1,13 +1,14 @@
-"""The programs of Slurm, and what else an emulated cluster is made of."""
+"""The programs of Slurm and of emulated clusters, and the libraries of the extra ``slurm``."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, install_hint
 
 #: Programs by name, each with its Debian package.
 PACKAGES = {
@@ -32,6 +33,13 @@ CLUSTER = ("slurmctld", "slurmd", "slurmstepd", "slurmrestd", "sinfo", "scontrol
 ACCOUNTING = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db")
 #: Programs of a client that schedules by the command line.
 COMMANDS = ("sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue")
+
+
+def require_libraries() -> None:
+    """Raises ConfigError if libraries are missing."""
+    missing = [name for name in ("ClusterShell", "aiohttp", "psutil") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"expected the libraries {', '.join(missing)}{install_hint('ClusterShell')}")
 
 
 def find_programs(names: Iterable[str], where: str | None = None) -> dict[str, str]:

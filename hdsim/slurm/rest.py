@@ -28,7 +28,7 @@ _VERSION = "v0.0.38"
 _UNCHANGED = 304
 #: Numbers of errors of slurmctld about a request; others are about connections.
 _REFUSALS = range(2000, 3000)
-#: Errors that tell of a state and not of a failure: the submitted job is held.
+#: Numbers of errors that are no failures: the submitted job is held.
 _HARMLESS = (2042,)
 
 

@@ -186,7 +186,7 @@ def test_hdsim_is_killed_in_mid_run(tmp_path: Path, hdsim: Run, sixteen: SlurmCl
         "hydra.run.dir=again",
     )
     assert again.returncode == 0, again.stderr
-    assert f"the run {name} goes on" in again.stderr and facts(tmp_path / "again")["continued"]
+    assert f"the run {name} is continued" in again.stderr and facts(tmp_path / "again")["continued"]
     assert [row["final_state"] for row in rows(tmp_path / "again" / "jobs.csv")] == ["COMPLETED_SUCCESSFULLY"] * 40
     assert_each_ran_once(sixteen, name, 40)
 

@@ -48,6 +48,28 @@ def test_a_started_job_holds_its_cores_before_it_runs() -> None:
     assert (cluster.finish_time[0], cluster.n_idle, cluster.starting) == (12.0, 4, {})
 
 
+def test_a_start_is_confirmed_on_other_nodes_than_asked_for() -> None:
+    platform = hdsim.Platform.homogeneous(nodes=3, cores_per_node=4, gflops_per_core=1.0).of_kind("quantities")
+    workload = hdsim.Workload.from_columns(submission_time=[0, 0], runtime=[10.0, 10.0], requested_cores=[4, 2])
+    cluster = Cluster(platform, workload, confirms_starts=True, core_policy="pack", has_core_ids=False)
+    cluster.next_instant(0.0)
+    for job in range(2):
+        cluster.submit(job)
+        cluster.start(job)
+    assert cluster.cores.node_idle.tolist() == [0.0, 2.0, 4.0]
+    cluster.next_instant(1.0)
+    cluster.confirm_start(0, 1.0, cluster.cores.placement_on(0, {1: 3, 2: 1}))
+    invariants.check(cluster)
+    # Node 1 has less than its jobs hold, which is none of the scheduler's decisions.
+    assert cluster.cores.node_idle.tolist() == [4.0, 0.0, 3.0]
+    cluster.confirm_start(1, 1.0)
+    cluster.end(0, DONE)
+    cluster.end(1, DONE)
+    invariants.check(cluster)
+    assert cluster.cores.node_idle.tolist() == [4.0, 4.0, 4.0]
+    assert cluster.placements[0].nodes.tolist() == [1, 2]
+
+
 def test_starts_are_confirmed_out_of_order_and_together_with_the_end() -> None:
     cluster = cluster_of()
     cluster.next_instant(3.0)

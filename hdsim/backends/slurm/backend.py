@@ -19,6 +19,7 @@ from hdsim.backends.slurm.settings import SlurmSettings
 from hdsim.errors import BackendError, ConfigError
 from hdsim.platform.model import Platform
 from hdsim.slurm.emulated import shape_beside
+from hdsim.slurm.programs import require_libraries
 from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ class Slurm(Backend):
 
     def _connect(self) -> Client:
         if self._client is None:
+            require_libraries()
             settings = self.settings
             seconds = min(_REQUEST, settings.timeout)
             conf = Path(settings.conf)

@@ -90,7 +90,7 @@ class SlurmNodes:
 def held_cpus(nodes: Sequence[str], cpus: Mapping[str, int], tasks: int, each: int) -> dict[str, int]:
     """Returns the tasks of a job on each of its nodes by the CPUs that it has there; all tasks are on one of them.
 
-    Where the CPUs are not known, the tasks are spread evenly; `each` is the number of CPUs of a task.
+    Tasks whose CPUs are not known are spread evenly; `each` is the number of CPUs of a task.
     """
     parts = {name: max(1, cpus.get(name, 0) // each) for name in nodes}
     for name in itertools.cycle(nodes):

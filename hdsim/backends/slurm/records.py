@@ -1,4 +1,4 @@
-"""What is known of each job on its way through Slurm, and slurm_jobs.csv."""
+"""Records of the jobs on their way through Slurm, and slurm_jobs.csv."""
 
 from __future__ import annotations
 

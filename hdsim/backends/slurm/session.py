@@ -1,4 +1,4 @@
-"""The jobs of a run in Slurm: what slurmctld lists becomes events of the cluster, decisions become releases.
+"""The jobs of a run in Slurm: changes of the list of jobs become events of the cluster, decisions become releases.
 
 Nothing depends on a request having been carried out: each list of the jobs is compared with what hdsim knows, and what
 differs is asked for again. So a slurmctld that was killed and started again, with an older state perhaps, loses no job.
@@ -36,7 +36,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 #: Seconds between two lists of jobs, at least; a list that takes long is made less often, so that slurmctld has time.
-_POLL, _SHARE = 0.05, 3.0
+_POLL, _SHARE = 0.05, 1.5
 #: Seconds between two looks at the nodes, and longest wait, so that a signal is noticed.
 _NODES, _WAIT = 1.0, 0.2
 #: Seconds of submissions between two lists of jobs.
@@ -87,7 +87,7 @@ class SlurmSession:
         self._calls: list[float] = []
         self._called = False
         self.silences = 0  # times that slurmctld did not answer
-        self.continued = False  # the run goes on with one that was interrupted
+        self.continued = False  # the run continues one that was interrupted
         self._silent_since = self._ask_again = self._pause = 0.0
         # Requests whose answers are missing may be carried out: their records wait for the next list.
         self._uncertain: list[Record] = []
@@ -117,7 +117,7 @@ class SlurmSession:
     # Begin and end
 
     def start(self) -> None:
-        """Reads clock, nodes and jobs; a trace whose run was interrupted goes on.
+        """Reads clock, nodes and jobs; an interrupted run of a trace is continued.
 
         Raises:
             ConfigError: The nodes are not those of the platform, or jobs of another trace are there.
@@ -135,13 +135,13 @@ class SlurmSession:
             self._resume(*run)
 
     def _resume(self, origin: float, views: Mapping[int, SlurmJob]) -> None:
-        """Goes on with a run whose hdsim has ended before it."""
+        """Continues a run whose hdsim has ended before it."""
         assert self._trace is not None
         self._origin, self.continued = origin, True
         self._trace.begin_at(origin, [*views, *self._infeasible])
         over = sum(view.ended for view in views.values())
         log.warning(
-            "the run %s goes on: of %d jobs %d have ended, %d are in Slurm and %d are not submitted yet",
+            "the run %s is continued: of %d jobs %d have ended, %d are in Slurm and %d are not submitted yet",
             self._settings.name,
             len(self.records),
             over,
