@@ -64,9 +64,14 @@ class SlurmCluster:
         return [int(main or backfill) for main, backfill in found]
 
     def of_run(self, name: str) -> Counter[tuple[str, str]]:
-        """Comment and state of the jobs that a run of a name has submitted, with their numbers."""
-        shown = self.command("squeue", "--noheader", "--states=all", "--format=%T %k").split("\n")
-        return Counter((row.split()[1], row.split()[0]) for row in shown if f" hdsim:{name}:" in row)
+        """Comment and state of the jobs that a run of a name has submitted, with their numbers.
+
+        Jobs that were cancelled since slurmctld has forgotten their ends have completed.
+        """
+        shown = self.command("squeue", "--noheader", "--states=all", "--format=%T %k").replace(
+            "CANCELLED hdsim-ended", "COMPLETED hdsim"
+        )
+        return Counter((row.split()[1], row.split()[0]) for row in shown.split("\n") if f" hdsim:{name}:" in row)
 
     def ended(self, name: str) -> int:
         """Number of jobs of a run that have ended."""

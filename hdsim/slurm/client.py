@@ -67,6 +67,10 @@ class Client(ABC):
         """Holds a pending job."""
 
     @abstractmethod
+    def comment(self, job: int, comment: str) -> None:
+        """Replaces the comment of a job that has not ended."""
+
+    @abstractmethod
     def cancel(self, job: int) -> None:
         """Cancels a job."""
 

@@ -123,6 +123,9 @@ class Commands(Client):
         self._run("scontrol", "update", f"JobId={job}", "NodeList=")
         self._run("scontrol", "uhold", str(job))
 
+    def comment(self, job: int, comment: str) -> None:
+        self._run("scontrol", "update", f"JobId={job}", f"Comment={comment}")
+
     def cancel(self, job: int) -> None:
         self._run("scancel", str(job))
 

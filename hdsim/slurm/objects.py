@@ -13,8 +13,9 @@ from hdsim.site.formats import expand_nodes, fold_nodes
 _HELD = ("JobHeldUser", "JobHeldAdmin")
 _RUNNING = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 _PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
-#: States of nodes that take jobs, and flags that do not forbid it.
-_UP = ("idle", "mixed", "allocated", "completing")
+#: States of nodes that take jobs, and flags that do not forbid it; after a restart of slurmctld a node is unknown for
+#: a moment.
+_UP = ("idle", "mixed", "allocated", "completing", "unknown")
 _HARMLESS = ("COMPLETING", "CLOUD", "DYNAMIC_NORM", "PLANNED")
 
 

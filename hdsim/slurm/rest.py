@@ -119,6 +119,9 @@ class Rest(Client):
     def hold(self, job: int) -> None:
         self._ask("POST", f"job/{job}", {"hold": True})
 
+    def comment(self, job: int, comment: str) -> None:
+        self._ask("POST", f"job/{job}", {"comment": comment})
+
     def cancel(self, job: int) -> None:
         self._ask("DELETE", f"job/{job}")
 

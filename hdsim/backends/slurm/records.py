@@ -42,8 +42,8 @@ class Record:
     refusal: str = ""  # reason of the last one of them
     pause_until: float = 0.0  # monotonic time before which no release is sent
     taken_back: bool = False  # has run, or was released, before
-    kill: bool = False  # is to be cancelled
     done: bool = False  # has ended
+    forgotten: bool = False  # has ended, which slurmctld has forgotten
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from hdsim.backends.slurm.nodes import SlurmNodes, held_cpus
 from hdsim.backends.slurm.records import Record
-from hdsim.backends.slurm.trace import Trace
+from hdsim.backends.slurm.trace import Trace, ended_comment, has_ended
 from hdsim.cluster.requests import Amounts
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError
@@ -83,6 +83,7 @@ class SlurmSession:
         self._of_job: dict[int, Record] = {record.job: record for record in self.records}
         # Amounts that jobs of others take of nodes, by the ids of the jobs.
         self._others: dict[int, list[tuple[int, Amounts]]] = {}
+        self._to_cancel: list[Record] = []
         self._left_alone: set[int] = set()
         self._calls: list[float] = []
         self._called = False
@@ -206,11 +207,9 @@ class SlurmSession:
             record, placement = self._of_job[job], cluster.running[job]
             record.asked = tuple(self.nodes.names[node] for node in placement.nodes.tolist())
             record.decided, record.unsent = now, True
-        for job in cluster.killed:
-            self._of_job[job].kill = True
+        self._to_cancel += [self._of_job[job] for job in cluster.killed]
         if self._trace is not None:
-            for job in cluster.rejected:
-                self._of_job[job].kill = job not in self._infeasible
+            self._to_cancel += [self._of_job[job] for job in cluster.rejected if job not in self._infeasible]
         for date in cluster.calls:
             heapq.heappush(self._calls, date)
         starts = [self._of_job[job] for job in cluster.started]
@@ -302,9 +301,10 @@ class SlurmSession:
         for record in [self._of_job[job] for job in self.cluster.starting]:
             if record.unsent:
                 self._release(record)
-        for record in self.records:
+        self._to_cancel = [record for record in self._to_cancel if not record.done]
+        for record in self._to_cancel:
             # A job that is starting is cancelled as soon as it runs.
-            if record.kill and record.id and not record.done and record.job not in self.cluster.starting:
+            if record.id and record.job not in self.cluster.starting:
                 self._cancel(record.id)
 
     def _release(self, record: Record) -> None:
@@ -501,8 +501,7 @@ class SlurmSession:
         state = self.cluster.state[record.job]
         if record.done or state == FinalState.REJECTED:
             if self._trace is not None and not view.ended and record.done:
-                log.warning("job %s has ended before and is cancelled, as slurmctld has forgotten it", record.job_id)
-                self._cancel(view.id)
+                self._bury(record, view)
             elif view.ended:
                 record.done = True
             return
@@ -537,7 +536,14 @@ class SlurmSession:
             log.warning("job %s was started again by Slurm", record.job_id)
             self._interrupt(record)
             state = _QUEUED
-        if state == _STARTING:
+        if state == _RUNNING and self._trace is not None:
+            end = record.started + self._trace.runtime(record)
+            if self.cluster.now - end > self._settings.start_timeout * self._scale:
+                # Its sleep is over, but slurmctld was killed after it had heard of the end.
+                record.finished, record.done = end, True
+                self.cluster.end(record.job, self._trace.final_state(record), end)
+                self._bury(record, view)
+        elif state == _STARTING:
             self._confirm(record, view)
         elif state == _QUEUED:
             if not self.continued or record.releases:
@@ -557,10 +563,24 @@ class SlurmSession:
         else:
             if state == _QUEUED:
                 self._adopt(record, view)
-            end = view.end - self._origin
+            end, final = view.end - self._origin, _FINAL.get(view.state, FinalState.COMPLETED_FAILED)
+            if self._trace is not None and has_ended(view):
+                end, final = record.started + self._trace.runtime(record), self._trace.final_state(record)
             record.finished = min(cluster.now, max(record.started, end))
-            cluster.end(job, _FINAL.get(view.state, FinalState.COMPLETED_FAILED), record.finished)
+            cluster.end(job, final, record.finished)
         record.done = True
+
+    def _bury(self, record: Record, view: SlurmJob) -> None:
+        """Cancels a job that has ended, which slurmctld has forgotten; its comment keeps that for later runs."""
+        if not record.forgotten:
+            record.forgotten = True
+            log.warning("job %s has ended and is cancelled, as slurmctld has forgotten that", record.job_id)
+        try:
+            if not has_ended(view):
+                self._asked(lambda: self._client.comment(view.id, ended_comment(record)) or True)
+        except Refused as error:
+            log.warning("job %s keeps its comment: %s", record.job_id, error)
+        self._cancel(view.id)
 
     def _miss(self, record: Record) -> None:
         """Takes note of a job that slurmctld does not list any more."""

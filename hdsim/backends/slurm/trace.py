@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hdsim.backends.slurm.records import Record
+from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.slurm.objects import SlurmJob, Submission
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from hdsim.backends.slurm.settings import SlurmSettings
     from hdsim.cluster.state import Cluster
 
-#: Begin of the comment of each job that hdsim submits.
-_MARK = "hdsim"
+#: Begin of the comment of each job that hdsim submits, and of those whose ends slurmctld has forgotten.
+_MARK, _ENDED = "hdsim", "hdsim-ended"
 _MIB = 1e6 / 2**20
 
 
@@ -26,8 +27,9 @@ class Trace:
     """The jobs of a workload, each with a record.
 
     The comment of a job in Slurm is ``hdsim:NAME:FINGERPRINT:BEGIN:ID``: the name of the settings, a hash of the
-    workload, the time 0 of the run in seconds since 1970 by Slurm's clock, and the id of the job in the trace.
-    `infeasible` jobs are not submitted.
+    workload, the time 0 of the run in seconds since 1970 by Slurm's clock, and the id of the job in the trace. It
+    begins with ``hdsim-ended`` where hdsim has cancelled a job whose end slurmctld has forgotten. `infeasible` jobs are
+    not submitted.
     """
 
     def __init__(self, cluster: Cluster, settings: SlurmSettings, scale: float, infeasible: Sequence[int]) -> None:
@@ -60,7 +62,7 @@ class Trace:
         runs: dict[float, dict[int, SlurmJob]] = defaultdict(dict)
         for view in found:
             mark, name, fingerprint, begin, own = (*view.comment.split(":", 4), "", "", "", "")[:5]
-            if mark != _MARK or name != self._settings.name:
+            if mark not in (_MARK, _ENDED) or name != self._settings.name:
                 continue
             if fingerprint == self._fingerprint and own in self._by_id:
                 runs[float(begin)][self._by_id[own].job] = view
@@ -80,9 +82,19 @@ class Trace:
 
     def record_of(self, view: SlurmJob) -> Record | None:
         """Returns the record of a job of this run, None for other jobs."""
-        if not view.comment.startswith(self._prefix):
-            return None
-        return self._by_id.get(view.comment[len(self._prefix) :])
+        comment = view.comment
+        if has_ended(view):
+            comment = f"{_MARK}{comment[len(_ENDED) :]}"
+        return self._by_id.get(comment[len(self._prefix) :]) if comment.startswith(self._prefix) else None
+
+    def runtime(self, record: Record) -> float:
+        """Returns the seconds for which a job sleeps."""
+        return float(self._cluster.workload.runtime[record.job])
+
+    def final_state(self, record: Record) -> FinalState:
+        """Returns the state of a job that has slept for its run time."""
+        failed = self._cluster.workload.return_code[record.job] != 0
+        return FinalState.COMPLETED_FAILED if failed else FinalState.COMPLETED_SUCCESSFULLY
 
     @property
     def due(self) -> float:
@@ -121,3 +133,13 @@ class Trace:
             minutes=max(1, math.ceil(walltime / 60)) if limited else None,
             partition=self._settings.partition,
         )
+
+
+def has_ended(view: SlurmJob) -> bool:
+    """Whether a job has ended by itself before it was cancelled."""
+    return view.comment.startswith(f"{_ENDED}:")
+
+
+def ended_comment(record: Record) -> str:
+    """Returns the comment of a job whose end slurmctld has forgotten."""
+    return f"{_ENDED}{record.comment[len(_MARK) :]}"
