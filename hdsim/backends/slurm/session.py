@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two lists of jobs, at least; a list that takes long is made less often, so that slurmctld has time.
 _POLL, _SHARE = 0.05, 1.5
+#: Seconds after which all jobs are listed though none has changed, as one may be overdue.
+_FULL = 5.0
 #: Seconds between two looks at the nodes, and longest wait, so that a signal is noticed.
 _NODES, _WAIT = 1.0, 0.2
 #: Seconds of submissions between two lists of jobs.
@@ -92,7 +94,7 @@ class SlurmSession:
         self._silent_since = self._ask_again = self._pause = 0.0
         # Requests whose answers are missing may be carried out: their records wait for the next list.
         self._uncertain: list[Record] = []
-        self._next_list = self._next_nodes = self._cost = 0.0
+        self._next_list = self._next_full = self._next_nodes = 0.0
         self._since = 0
         self._active = time.monotonic()
         # Jobs that were submitted by the interrupted run.
@@ -359,13 +361,14 @@ class SlurmSession:
         if begin < self._next_list:
             return None
         since = int(self._slurm_time()) - 2
+        if begin > self._next_full:
+            self._since, self._next_full = 0, begin + _FULL
         # None stands for no change as well as for no answer.
         told = self._asked(lambda: (self._client.jobs(self._since),))
         took = time.monotonic() - begin
         if told is None:
             return None
         self._since = max(0, since)
-        self._cost = took if told[0] is not None else self._cost
         self._next_list = time.monotonic() + max(_POLL, _SHARE * took)
         return told[0]
 
