@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from slurm_cluster import SlurmCluster, processes_of, slurm_cluster, wait_until
-from tiers import ci
+from tiers import ci, nightly
 
 from hdsim.errors import ConfigError
 from hdsim.slurm.emulated import Shape
@@ -151,7 +151,7 @@ def assert_each_ran_once(cluster: SlurmCluster, name: str, jobs: int) -> None:
 
 
 @real
-@pytest.mark.parametrize("rest", [True, *ci(False)])
+@pytest.mark.parametrize("rest", [True, *nightly(False)])
 def test_slurmctld_is_killed_in_mid_run(tmp_path: Path, fresh: SlurmCluster, rest: bool) -> None:
     name = f"controller-{rest}"
     path = trace(tmp_path / "t.swf", 40)
