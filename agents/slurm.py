@@ -131,6 +131,8 @@ class SlurmAgent(Agent):
             self._withdraw(job)
             self._finish(job, now)
             changed = True
+        for job in cluster.rejected:
+            self._reasons[job] = self._reasons[job] or "BadConstraints"
         for job in list(cluster.submitted):
             # Dependencies are simulated, other begins are as recorded.
             again = job in cluster.ended
@@ -269,7 +271,8 @@ class SlurmAgent(Agent):
 
     def _note_reasons(self, jobs: list[int]) -> None:
         for job, word in zip(jobs, self._scheduler.reasons_of(jobs), strict=True):
-            self._reasons[job] = word
+            if word != "None" or not self._reasons[job]:
+                self._reasons[job] = word
 
     def _wake(self, cluster: Cluster, now: float) -> None:
         """Asks for a pass when something may happen."""

@@ -29,6 +29,7 @@ SUBCOMMANDS = {
     "rerun": "Repeat a run from its manifest and compare the results byte by byte.",
     "compare": "Compare runs or sweeps in one table and one figure.",
     "whatif": "Replay a Slurm site's jobs under other rules: waits before and after.",
+    "plan": "Tell when Slurm would start each of a handful of jobs, and why not earlier.",
     "study": "Make a whole table or figure by one command, and check its numbers.",
     "bound": "Bound what any scheduler can attain on a trace.",
     "report": "Write report.html, or static figures, of a run.",

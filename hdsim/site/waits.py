@@ -57,14 +57,14 @@ class Calibration:
     unit: str
 
     def band(self, wait: float) -> tuple[float, float]:
-        """Returns bounds of the wait that the real machine would have where the simulation says `wait`."""
+        """Returns bounds of the real wait for a simulated one."""
         if not self.ratio > 0 or math.isnan(self.error):
             return math.nan, math.nan
         return wait / self.ratio / (1.0 + self.error), wait / self.ratio * (1.0 + self.error)
 
 
 def groups_of(workload: Workload, site: Site) -> dict[str, list[str]]:
-    """Returns what each job is grouped by, by kind: partition, QOS, account, size and week (day)."""
+    """Returns the group of each job by kind: partition, QOS, account, size and week (day)."""
     zone = time_zone(site.time_zone)
     submitted = workload.original_submission_time
     days = float(submitted[-1] - submitted[0]) / 86_400.0
@@ -94,7 +94,7 @@ def _size(cpus: int) -> str:
 
 
 def tables(groups: Mapping[str, Sequence[str]], series: Mapping[str, Floats], most: int = 12) -> Iterator[Group]:
-    """Yields the groups of each kind with the mean waits of each series; accounts by their jobs, at most so many."""
+    """Yields the groups of each kind with the mean waits of each series; of accounts the `most` with the most jobs."""
     for kind, labels in groups.items():
         array = np.array(labels, object)
         found, counts = np.unique(array.astype(str), return_counts=True)
@@ -138,7 +138,7 @@ def calibrate(groups: Mapping[str, Sequence[str]], recorded: Floats, simulated: 
 def winners(
     workload: Workload, before: Floats, after: Floats, most: int = 5
 ) -> tuple[list[tuple[str, int, float]], list[tuple[str, int, float]]]:
-    """Returns who wins and who loses: users with account, their jobs and the change of their mean wait in seconds."""
+    """Returns users with shorter and with longer waits: name and account, jobs, change of the mean wait in seconds."""
     users, accounts = names(workload, "user"), names(workload, "group")
     owners = np.array(
         [f"{user or '-'} ({account or '-'})" for user, account in zip(users, accounts, strict=True)], object

@@ -1,0 +1,152 @@
+"""Plan files: a site and a handful of jobs in one YAML file."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from pydantic import Field, ValidationError
+
+from hdsim.errors import ConfigError, nearest
+from hdsim.site.model import Part, Seconds, Site, site_of
+from hdsim.util.text import shown
+from hdsim.workload.model import Workload
+
+
+class Job(Part):
+    """A job of a plan file; times are in seconds, memory in MiB."""
+
+    id: int | str | None = None  # its place in the file by default
+    at: Seconds = 0.0  # submission after the begin
+    begin: Seconds | None = None  # earliest start after the begin (--begin)
+    runtime: Seconds
+    time: Seconds | None = None  # time limit; null: that of the partition
+    cpus: int = Field(1, ge=1)
+    nodes: int | None = Field(None, ge=1)  # least and most
+    per_task: int | None = Field(None, ge=1)
+    memory: float | None = Field(None, ge=0)  # of each node
+    memory_per_cpu: float | None = Field(None, ge=0)
+    whole: bool = False
+    user: str = "user"
+    account: str = ""
+    qos: str | None = None
+    partition: str | None = None  # or several, with commas
+    nice: int = 0
+    name: str = ""
+    dependency: str | None = None
+    array_limit: int | None = Field(None, ge=1)
+    constraints: str | None = None
+    reservation: str | None = None
+    licenses: str | None = None
+    gres: str | None = None
+    required_nodes: str | None = None
+    excluded_nodes: str | None = None
+    fails: bool = False
+
+
+#: Columns of one's own that are as in the file.
+_SAME = (
+    *("nodes", "per_task", "whole", "nice", "dependency", "array_limit", "constraints", "reservation", "licenses"),
+    *("gres", "required_nodes", "excluded_nodes", "cpus"),
+)
+
+
+def read_plan(path: Path) -> tuple[Site, Workload]:
+    """Reads a plan file: the keys of a site file and ``jobs``, a list.
+
+    Raises:
+        ConfigError: The file cannot be read, or a key or a value is not allowed; each fault is a line.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        expected = "expected a plan, a YAML file with nodes, partitions and jobs"
+        raise ConfigError(f"{expected}: {error.strerror}", where=str(path)) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"expected YAML: {' '.join(str(error).split())}", where=str(path)) from None
+    listed = document.pop("jobs", None) if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not listed:
+        expected = "expected jobs, a list such as '- {at: 0, cpus: 4, runtime: 1h}'"
+        raise ConfigError(f"{expected}, got {shown(listed)}", where=str(path))
+    site = site_of(_completed(document), str(path))
+    jobs = [_job(one, f"{path}: jobs[{number}]") for number, one in enumerate(listed)]
+    jobs.sort(key=lambda job: job.at)
+    return site, _workload(site, jobs, str(path))
+
+
+def _completed(document: dict[str, Any]) -> dict[str, Any]:
+    """A partition with all nodes where there is none, and priorities by submission where the file has none."""
+    usual = {"partitions": {"main": {"nodes": "ALL", "default": True}}, "priority": {"type": "basic"}}
+    return {**usual, **document, "qos": {"normal": {}, **(document.get("qos") or {})}}
+
+
+def _job(document: Any, where: str) -> Job:
+    if not isinstance(document, dict):
+        raise ConfigError(f"expected keys such as at, cpus and runtime, got {shown(document)}", where=where)
+    try:
+        return Job.model_validate(document)
+    except ValidationError as error:
+        faults = []
+        for fault in error.errors():
+            key = str(fault["loc"][0])
+            if fault["type"] == "extra_forbidden":
+                allowed = sorted(Job.model_fields)
+                text = f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+            else:
+                missing = fault["type"] == "missing"
+                told = "expected a value" if missing else fault["msg"].removeprefix("Value error, ")
+                text = told if missing else f"{told}, got {shown(fault['input'])}"
+            faults.append(ConfigError(text, where=f"{where}.{key}"))
+        raise ConfigError.many(faults) from None
+
+
+def _workload(site: Site, jobs: list[Job], source: str) -> Workload:
+    names: dict[str, dict[int, str]] = {}
+
+    def numbers(column: str, values: list[str]) -> list[int]:
+        known = list(dict.fromkeys(values))
+        names[column] = dict(enumerate(known))
+        return [known.index(value) for value in values]
+
+    default = next((name for name, one in site.partitions.items() if one.default), next(iter(site.partitions)))
+    parts = [job.partition or default for job in jobs]
+    limits = [_limit(site, job, part) for job, part in zip(jobs, parts, strict=True)]
+    own = {name: _objects([getattr(job, name) for job in jobs]) for name in _SAME}
+    own["most_nodes"] = own["nodes"]
+    own["memory_mib"] = _objects([job.memory if job.memory_per_cpu is None else job.memory_per_cpu for job in jobs])
+    own["memory_per"] = _objects(["n" if job.memory_per_cpu is None else "c" for job in jobs])
+    own["eligible"] = np.array([job.at if job.begin is None else job.begin for job in jobs])
+    own["partitions"] = _objects(parts)
+    return Workload.from_columns(
+        job_id=[row if job.id is None else job.id for row, job in enumerate(jobs, 1)],
+        submission_time=[job.at for job in jobs],
+        runtime=[job.runtime for job in jobs],
+        requested_cores=[job.cpus for job in jobs],
+        requested_time=np.maximum(limits, [job.runtime for job in jobs]),
+        walltime=limits,
+        return_code=[int(job.fails) for job in jobs],
+        user=numbers("user", [job.user for job in jobs]),
+        group=numbers("group", [job.account for job in jobs]),
+        queue=numbers("queue", [job.qos or "normal" for job in jobs]),
+        partition=numbers("partition", parts),
+        executable=numbers("executable", [job.name for job in jobs]),
+        names=names,
+        source=source,
+        further=own,
+    )
+
+
+def _limit(site: Site, job: Job, partition: str) -> float:
+    """The time limit of a job in seconds, a year for none."""
+    kind = site.partitions.get(partition.split(",")[0])
+    usual = math.inf if kind is None else kind.max_time if kind.default_time is None else kind.default_time
+    return min(usual if job.time is None else job.time, 365 * 86_400.0)
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column

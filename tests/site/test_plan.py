@@ -1,0 +1,55 @@
+"""``hdsim plan``: a line for each of a handful of jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_site_replay import run
+
+from hdsim.errors import ConfigError
+from hdsim.site.plans import read_plan
+
+PLAN = """
+nodes: {n: {nodes: "n[1-4]", cpus: 8, memory: 16000}}
+slurm: {parameters: {batch_sched_delay: 0, bf_interval: 1}}
+jobs:
+- {cpus: 24, runtime: 1h, time: 2h}
+- {cpus: 32, runtime: 10min, time: 30min, at: 60}
+- {cpus: 8, runtime: 10min, time: 30min, at: 120, id: late}
+- {cpus: 8, runtime: 3h, time: 4h, at: 120}
+- {cpus: 40, runtime: 1h, at: 130}
+- {cpus: 1, runtime: 1h, time: 10min, at: 130, dependency: "afterok:2"}
+"""
+
+
+def test_each_job_is_a_line_with_the_reason_why_it_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN, encoding="utf-8")
+    run("plan", str(tmp_path / "plan.yaml"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [(line[0], line[-2], line[-1]) for line in lines] == [
+        ("1", "n[1-3]", "-"),
+        ("2", "n[1-4]", "Resources"),
+        ("late", "n4", "Priority"),
+        ("4", "n1", "Resources"),
+        ("5", "-", "BadConstraints"),
+        ("6", "n2", "Dependency"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nodes: {n: {nodes: n1}}\njobs: [{cpu: 3}]", r"jobs\[0\]\.cpu: unknown key \(did you mean 'cpus'\?\)"),
+        ("nodes: {n: {nodes: n1}}\njobs: [{cpus: 3}]", r"jobs\[0\]\.runtime: expected a value"),
+        ("nodes: {n: {nodes: n1}}\njobs: [{runtime: soon}]", r"runtime: expected seconds, 24h, .*, got \"soon\""),
+        ("nodes: {n: {nodes: n1}}", r"expected jobs, a list such as '- \{at: 0, cpus: 4, runtime: 1h\}', got nothing"),
+        ("nodes: {n: {cpus: x, nodes: n1}}\njobs: [{runtime: 1}]", r"nodes\.n\.cpus: "),
+        ("jobs: [", "expected YAML"),
+    ],
+)
+def test_a_wrong_plan_is_told_by_key(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        read_plan(path)
