@@ -40,7 +40,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How well the simulation without changes agrees with the record.
+    """Agreement of the simulation without changes with the record.
 
     Attributes:
         ratio: Mean simulated over mean recorded wait.
