@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from hdsim.site.model import Site
     from hdsim.util.arrays import Floats
     from hdsim.workload.model import Workload
+
+#: Jobs from which on a second process pays.
+_MANY = 5_000
 
 
 @click.command()
@@ -47,15 +52,15 @@ def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
     other = changed(rules, list(changes)) if changes else None
     jobs = load_workload(site / "jobs.parquet", memory="none", memory_bandwidth="none", status="queued")
     recorded = _recorded(jobs)
-    before = _replay(rules, jobs)
+    changes_of_jobs = None if other is None else _in_reservations(jobs, rules, other)
+    before, after = _replays(rules, jobs, other, changes_of_jobs)
     groups = groups_of(jobs, rules)
     series = {"recorded": recorded, "simulated": _waits(before)}
     calibration = calibrate(groups, recorded, series["simulated"])
     facts = {"mean wait": _means(series), "utilization": f"{before.metrics['utilization']:.3f}"}
     won: tuple[Any, Any] = ([], [])
     rejected: dict[str, int] = {}
-    if other is not None:
-        after = _replay(other, _in_reservations(jobs, rules, other))
+    if after is not None:
         series["changed"] = _waits(after)
         won = winners(jobs, series["simulated"], series["changed"])
         rejected = _rejected(before, after)
@@ -72,14 +77,27 @@ def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
         click.echo(f"\npage  {html}")
 
 
-def _replay(site: Site, jobs: Workload) -> Result:
+def _replays(
+    site: Site, jobs: Workload, other: Site | None, changed_jobs: Workload | None
+) -> tuple[Result, Result | None]:
+    """Replays jobs as it was and, of many jobs in another process, with changes."""
+    if other is None or changed_jobs is None:
+        return _replay(site, jobs), None
+    if len(jobs) < _MANY:
+        return _replay(site, jobs), _replay(other, changed_jobs)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        later = pool.submit(_replay, other, changed_jobs, shown=False)
+        return _replay(site, jobs), later.result()
+
+
+def _replay(site: Site, jobs: Workload, *, shown: bool = True) -> Result:
     from hdsim.agents.slurm import SlurmAgent
     from hdsim.platform.model import Platform
     from hdsim.simulation.simulation import simulate
     from hdsim.site.platform import platform_document
 
     platform = Platform.from_dict(platform_document(site), site.name)
-    return simulate(platform, jobs, SlurmAgent(site), progress=True)
+    return simulate(platform, jobs, SlurmAgent(site), progress=shown)
 
 
 def _recorded(jobs: Workload) -> Floats:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.errors import ConfigError
 from hdsim.site.accounting import read_associations, read_dump, read_qos
 from hdsim.site.anonymous import Anonymizer
-from hdsim.site.formats import time_zone
+from hdsim.site.formats import expand_nodes, fold_nodes, time_zone
 from hdsim.site.model import Site, site_of
 from hdsim.site.notes import Notes
 from hdsim.site.platform import nodes_of, platform_document
@@ -132,12 +132,27 @@ def import_site(sources: Sequence[Path], zone: str, notes: Notes, *, anonymize: 
             notes.change(dumps[0].name, f"QOS that no file defines, taken as without limits: {', '.join(missing)}")
         document = site.model_dump() | {"begin": float(jobs["submission_time"][0])}
         document["qos"] |= {name: {} for name in missing}
+        document["down"] = _never_used(site.down, jobs, notes)
         site = site_of(document, site.name)
     if anonymize:
         names = Anonymizer()
         jobs = None if jobs is None else names.jobs(jobs)
         site = names.site(site)
     return site, jobs
+
+
+def _never_used(down: str, jobs: pl.DataFrame, notes: Notes) -> str:
+    """Returns those of the nodes out of service on which no job of the log ran; the others count as in service."""
+    if not down:
+        return down
+    lists = jobs["recorded_nodes"].drop_nulls().unique().to_list()
+    used = {name for text in lists for name in expand_nodes(text)}
+    nodes = expand_nodes(down)
+    kept = [name for name in nodes if name not in used]
+    if len(kept) < len(nodes):
+        back = fold_nodes([name for name in nodes if name in used])
+        notes.change("sinfo.txt", f"nodes out of service on which jobs of the log ran, taken as in service: {back}")
+    return fold_nodes(kept) if kept else ""
 
 
 def read_site(folder: Path, zone: str, notes: Notes) -> Site:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from hdsim.site.quotas import not_simulated, quotas_of
 from hdsim.site.reasons import Reasons
 from hdsim.util.arrays import Flags, Floats, Ints
 
+_log = logging.getLogger(__name__)
 #: Parameters that are read beside those with defaults, and those without influence on a simulation.
 _FLAGS = (
     *("bf_one_resv_per_job", "bf_node_space_size", "preempt_youngest_first", "preempt_reorder_count"),
@@ -135,6 +137,11 @@ class SlurmScheduler:
         self.members = self._listed([one.nodes if one.state == "UP" else "" for one in partitions])
         kinds = [kind for _, kind in nodes]
         accounts = accounts_of(site)
+        if site.priority.type == "multifactor" and site.priority.weight_fair_share and len(jobs):
+            without = int((jobs.association < 0).sum())
+            if without:
+                told = "%d of %d jobs have no association of the site (assoc.txt, cluster.cfg); their fair share is 0"
+                _log.warning(told, without, len(jobs))
         self.reasons = Reasons()
         self.limits = quotas_of(site, jobs, accounts, self.reasons, len(nodes))
         self.multifactor: Multifactor | None = None

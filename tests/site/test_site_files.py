@@ -216,12 +216,14 @@ def test_a_site_is_written_and_read_again(tmp_path: Path) -> None:
 
 
 def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> None:
-    conf = CONF.replace("bf_continue", "bf_continue,bf_licenses,assoc_limit_stop")
+    conf = CONF.replace("bf_continue", "bf_continue,bf_licenses,assoc_limit_stop").replace(
+        "select/cons_tres", "select/linear"
+    )
     site, _ = read(tmp_path, slurm_conf=conf, qos_txt=QOS, assoc_txt=ASSOC)
     jobs = jobs_table({"submit": [0.0], "cpus": [1], "partition": ["short"]}, site)
     with pytest.raises(ConfigError) as told:
         SlurmScheduler(site, jobs)
-    assert "preempt/qos" in str(told.value)
+    assert "select/linear" in str(told.value)
     for rule in ("SchedulerParameters=bf_licenses", "SchedulerParameters=assoc_limit_stop"):
         assert rule in str(told.value)
 
