@@ -27,6 +27,7 @@ from hdsim.site.kernels.passes import (
     make_space,
 )
 from hdsim.site.kernels.placing import SiteNodes, Usage
+from hdsim.site.kernels.preempting import sort_queue
 from hdsim.site.kernels.running import RunningJobs, hold, release
 from hdsim.site.model import PARAMETERS, NodeType, Site
 from hdsim.site.platform import nodes_of
@@ -167,9 +168,6 @@ class SlurmScheduler:
         self._plan = make_plan(self.rules.slots, number, count)
         self._space = make_space(number, len(site.partitions), int(jobs.user.max(initial=0)) + 1, count)
         self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
-        # A job that preempts others comes before them.
-        beaten = np.append(self.preemption.beats.sum(axis=1), 0)
-        self._beaten = beaten[self.preemption.group]
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
         self._entries = np.array([len(each) for each in jobs.partitions], np.int64)
         self._first_entry = np.cumsum(self._entries) - self._entries
@@ -351,8 +349,8 @@ class SlurmScheduler:
     def ordered(self, now: float) -> PendingJobs:
         """Returns the pending jobs in the order of scheduling at a time in seconds since 1970.
 
-        Jobs that preempt others come first, then those in reservations, of partitions of a higher tier, of a higher
-        priority, and of an earlier submission.
+        Jobs that preempt others come before them, then those in reservations, of partitions of a higher tier, of a
+        higher priority, and of an earlier submission.
         """
         jobs, waiting = self.jobs, self._waiting()
         waiting = waiting[~jobs.held[waiting]]
@@ -362,8 +360,10 @@ class SlurmScheduler:
         partitions = self._partition[self._first_entry[listed] + within]
         priority = self._priorities(listed, partitions)
         keys = partitions, listed, jobs.submitted[listed], -priority, -self._tier[partitions]
-        order = np.lexsort((*keys, jobs.reservation[listed] < 0, -self._beaten[listed]))
+        order = np.lexsort((*keys, jobs.reservation[listed] < 0))
         order = order[priority[order] > -math.inf]
+        if self.preemption.enabled:
+            order = self._preemptors_first(order, listed)
         listed, partitions = listed[order], partitions[order]
         reserves = np.ones(len(listed), np.bool_)
         least_age, least_priority = self.parameters["bf_min_age_reserve"], self.parameters["bf_min_prio_reserve"]
@@ -372,6 +372,15 @@ class SlurmScheduler:
         if least_priority:
             reserves &= priority[order] >= least_priority
         return PendingJobs(listed, partitions, reserves, jobs.user[listed], jobs.reservation[listed])
+
+    def _preemptors_first(self, order: Ints, listed: Ints) -> Ints:
+        """Returns the order of (Q,) entries of jobs in which slurmctld has those that preempt others before them."""
+        rank = np.zeros(len(listed), np.int64)
+        rank[order] = np.arange(len(order))
+        made = order[np.argsort(listed[order], kind="stable")]
+        group, beats = self.preemption.group[listed], self.preemption.beats
+        sort_queue(group, rank, beats, made, np.zeros((4, len(made) + 64), np.int64))
+        return made
 
     def _reserve_places(self, more: int) -> None:
         """Makes space for what starting jobs hold; jobs that have ended leave their places."""

@@ -183,6 +183,9 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
             started = scheduler.main(now)
             if case.site.slurm.type == "backfill":
                 started += scheduler.backfill(now)
+                if not any(one.job == job for one in started):
+                    # Which of the two comes first is not recorded.
+                    started += state_at(case, begun, float(now), on_each, begin).backfill(now)
             found = next((one for one in started if one.job == job), found)
             if found is not None and found.nodes == case.nodes[job]:
                 on_each[job] = found.cpus

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hdsim.kernels.compiling import part_of_kernel
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.site.kernels.placing import Chosen, Demands, Flags, Floats, Ints, SiteNodes, Usage, choose
 from hdsim.site.kernels.running import RunningJobs, change_usage
 
@@ -80,6 +80,63 @@ def make_preemption(
         leaving=np.zeros(jobs, np.bool_),
         length=np.zeros(1, np.int64),
     )
+
+
+@lean_kernel
+def sort_queue(group: Ints, rank: Ints, beats: Flags, order: Ints, space: Ints) -> None:
+    """Sorts pending jobs: one that preempts another comes before it, and otherwise the one of the lower rank.
+
+    This is no order in the sense of mathematics, as a job may have to stand between two others. The result is that of
+    the merge sort by which slurmctld sorts, halves first.
+
+    Args:
+        group: (Q,) group of each job, -1 for none.
+        rank: (Q,) place of each job without preemption.
+        beats: (G, G) whether jobs of a group preempt those of another one.
+        order: (Q,) jobs in the order of their submission; takes the order.
+        space: (4, Q + 64) space.
+    """
+    begin, end, state, merged = space[0], space[1], space[2], space[3]
+    depth = 0
+    begin[0], end[0], state[0] = 0, len(order), 0
+    while depth >= 0:
+        first, last = begin[depth], end[depth]
+        half = first + (last - first) // 2
+        if last - first < 2:
+            depth -= 1
+            continue
+        state[depth] += 1
+        if state[depth] == 1:
+            depth += 1
+            begin[depth], end[depth], state[depth] = first, half, 0
+            continue
+        if state[depth] == 2:
+            depth += 1
+            begin[depth], end[depth], state[depth] = half, last, 0
+            continue
+        left, right = first, half
+        for place in range(last - first):
+            if right == last or (left < half and not _behind(group, rank, beats, order[left], order[right])):
+                merged[place] = order[left]
+                left += 1
+            else:
+                merged[place] = order[right]
+                right += 1
+        for place in range(last - first):
+            order[first + place] = merged[place]
+        depth -= 1
+
+
+@part_of_kernel
+def _behind(group: Ints, rank: Ints, beats: Flags, job: int, other: int) -> bool:
+    """Whether a pending job comes after another one."""
+    own, its = group[job], group[other]
+    if own >= 0 and its >= 0:
+        if beats[own, its]:
+            return False
+        if beats[its, own]:
+            return True
+    return rank[job] > rank[other]
 
 
 @part_of_kernel
