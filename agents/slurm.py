@@ -94,7 +94,6 @@ class SlurmAgent(Agent):
         self._backfill_at = self._begin
         self._changed = False
         self._cores = _cores_of(platform)
-        self._nodes = [name for name, _ in nodes_of(self.site)]
         self._called = -math.inf
         reasons: list[str] = [""] * len(workload)
         on: list[str] = [""] * len(workload)
@@ -287,8 +286,9 @@ class SlurmAgent(Agent):
                 self._note_reasons(list(self._scheduler.pending))
                 return
         if following < math.inf:
-            time = following - self._begin
-            if time > cluster.now and time != self._called:
+            # A job that a start has released is looked at in the next second.
+            time = max(following, math.floor(now) + _TICK) - self._begin
+            if time != self._called:
                 self._called = time
                 cluster.call_me_later(time)
 

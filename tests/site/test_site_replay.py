@@ -274,6 +274,11 @@ def test_dependencies() -> None:
     assert result.columns["reason"][3] == "DependencyNeverSatisfied"
 
 
+def test_a_job_after_the_start_of_another_starts_in_the_next_second() -> None:
+    result = replay(make_site(), [{"runtime": 1000.0}, {"dependency": "after:1"}])
+    assert result.starting_time.tolist() == [0, 1]
+
+
 def test_an_array_is_throttled_and_its_tasks_follow_those_of_another() -> None:
     jobs = [{"id": f"1_{task}", "array_limit": 2, "runtime": 10.0 * task} for task in (1, 2, 3)]
     jobs += [{"id": f"2_{task}", "dependency": "aftercorr:1"} for task in (1, 2, 3)]
