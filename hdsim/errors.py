@@ -98,12 +98,12 @@ class BackendError(HdsimError):
 _EXTRAS = {
     "batsim": ("zmq",),
     "bsp": ("kazoo", "sklearn", "statsforecast"),
-    "frames": ("pandas", "pyarrow"),
+    "frames": ("pandas", "polars", "pyarrow"),
     "kwok": ("aiohttp", "durationpy", "kubernetes", "prometheus_client", "psutil", "rich"),
     "minari": ("h5py", "minari"),
     "ray": ("ray",),
     "rl": ("gymnasium", "sb3_contrib", "safetensors", "stable_baselines3", "tensorboard", "torch", "torch_geometric"),
-    "slurm": ("ClusterShell", "polars", "pydantic"),
+    "slurm": ("ClusterShell", "pydantic"),
     "tune": ("optuna",),
 }
 

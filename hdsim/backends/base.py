@@ -41,6 +41,7 @@ class Capabilities:
     supersteps: bool = False  # support for jobs with supersteps
     gangs: bool = False  # jobs whose CPU a controller changes between supersteps
     kills: bool = True  # support for ``cluster.kill``
+    requeues: bool = False  # support for ``cluster.requeue``
     resizes: bool = False  # support for ``cluster.resize``
     sets_speed: bool = False  # support for ``cluster.set_speed``
     confirms_starts: bool = False  # the backend confirms or refuses starts; otherwise started jobs run at once
@@ -175,6 +176,7 @@ class Backend:
         )
         cluster = setup.cluster
         cluster.can_kill, cluster.can_resize, cluster.can_set_speed = can.kills, can.resizes, can.sets_speed
+        cluster.can_requeue = can.requeues
         given = {"agent": agent, **models}
         # The cluster refers to it weakly.
         self._forks = Simulation.elsewhere(platform, workload, setup, given, kill_at_walltime=self.kill_at_walltime)

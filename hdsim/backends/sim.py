@@ -28,6 +28,7 @@ class Sim(Backend):
         gpus=True,
         supersteps=True,
         gangs=True,
+        requeues=True,
         resizes=True,
         sets_speed=True,
     )

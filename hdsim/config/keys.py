@@ -257,7 +257,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in top_level:
         value = config.get(key)
         rule = rules.get(key)
-        if key == "site" and value is None:  # runs of earlier versions
+        if key == "site" and value in (None, {"path": None}):  # not a run of a site
             continue
         if rule is None and isinstance(value, Mapping):
             checked[key] = dict(value)

@@ -18,6 +18,7 @@ from hdsim.backends.base import Backend, Capabilities, make_backend
 from hdsim.backends.batsim.backend import Batsim
 from hdsim.backends.kwok.backend import Kwok
 from hdsim.backends.sim import Sim
+from hdsim.backends.slurm.backend import Slurm
 from hdsim.cluster.state import Cluster, FinalState
 from hdsim.decisions import DecisionProblem
 from hdsim.errors import ConfigError
@@ -238,7 +239,7 @@ def test_what_a_backend_cannot_do_is_one_error_before_time_0(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("kwk", "backend: expected one of batsim, custom, kwok, sim, got 'kwk'"),
+        ("kwk", "backend: expected one of batsim, custom, kwok, sim, slurm, got 'kwk'"),
         ({"_target_": "hdsim.backends.sim.Sim", "sped": 1}, "unexpected keyword argument 'sped'"),
         ({"_target_": "hdsim.backends.sim.Sim", "batch_events": 1}, "backend.batch_events: expected true or false"),
         ({"_target_": "hdsim.scheduling.agent.Agent"}, "expected a subclass of hdsim.Backend, got Agent"),
@@ -254,11 +255,11 @@ def test_a_backend_that_there_is_not(spec: Any, message: str) -> None:
 def test_the_documentation_says_what_each_backend_can_do(root: Path) -> None:
     page = (root / "docs" / "backends.md").read_text()
     rows = {
-        cells[1].strip(" `"): cells[2:5] for cells in (line.split("|") for line in page.splitlines()) if len(cells) == 7
+        cells[1].strip(" `"): cells[2:6] for cells in (line.split("|") for line in page.splitlines()) if len(cells) == 8
     }
-    for column, backend in enumerate([Sim, Batsim, Kwok]):
+    for column, backend in enumerate([Sim, Batsim, Kwok, Slurm]):
         for key, value in vars(backend.capabilities).items():
             shown = {None: "all", (): "none", True: "yes", False: "no"}
             expected = ", ".join(value) if isinstance(value, tuple) and value else shown[value]
-            expected = "of a trace" if (backend, key) == (Kwok, "known_jobs") else expected
+            expected = "of a trace" if key == "known_jobs" and backend in (Kwok, Slurm) else expected
             assert rows[key][column].strip() == expected, key
