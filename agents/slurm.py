@@ -92,7 +92,8 @@ class SlurmAgent(Agent):
         self._main_at = math.inf
         self._full_at = self._begin
         self._backfill_at = self._begin
-        self._changed = False
+        self._changed = False  # since the last pass of sched/backfill
+        self._untested = True  # something has changed since the last pass over all jobs
         self._cores = _cores_of(platform)
         self._called = -math.inf
         reasons: list[str] = [""] * len(workload)
@@ -115,7 +116,8 @@ class SlurmAgent(Agent):
     def decide(self, cluster: Cluster) -> None:
         """Takes note of events and makes the passes that are due."""
         scheduler, now = self._scheduler, self._begin + cluster.now
-        self._changed |= scheduler.calculate(now) and bool(scheduler.pending)
+        if scheduler.calculate(now) and scheduler.pending:
+            self._changed = self._untested = True
         changed = False
         for job in cluster.ended:
             scheduler.end(job, now)
@@ -146,7 +148,7 @@ class SlurmAgent(Agent):
             elif self._doomed.get(job, math.inf) <= now:
                 self._end(cluster, job)
         if changed:
-            self._changed = True
+            self._changed = self._untested = True
             self._main_at = min(self._main_at, math.ceil(now) + self._delay)
         self._pass(cluster, now)
         self._wake(cluster, now)
@@ -211,11 +213,12 @@ class SlurmAgent(Agent):
         if not scheduler.pending:
             self._main_at = math.inf
             return
-        if now >= self._full_at or now >= self._main_at:
-            full = now >= self._full_at
-            if full:
-                self._full_at = self._next(now, self._full_interval)
+        full = now >= self._full_at
+        if full:
+            self._full_at = self._next(now, self._full_interval)
+        if now >= self._main_at or (full and (self._untested or scheduler.depends_on_time)):
             self._main_at = math.inf
+            self._untested = not full
             self._start(cluster, scheduler.main(now, full=full))
             self._preempt(cluster, now)
         if self._backfills and now >= self._backfill_at:
@@ -251,7 +254,7 @@ class SlurmAgent(Agent):
     def _start(self, cluster: Cluster, started: list[Start]) -> None:
         if not started:
             return
-        self._changed = True
+        self._changed = self._untested = True
         idle = cluster.cores.idle
         jobs = [one.job for one in started]
         self._note_reasons(jobs)

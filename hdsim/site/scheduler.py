@@ -161,6 +161,7 @@ class SlurmScheduler:
             ints[0], np.zeros(count), ints[1], ints[2], places[0], places[1], np.zeros(2, np.int64)
         )
         self.pending: dict[int, None] = {}
+        self._order: tuple[Ints, Ints, Floats] | None = None
         self.service = ~self._listed([site.down])[0]
         self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in PARAMETERS.items()}
         self.rules = self._rules()
@@ -231,6 +232,11 @@ class SlurmScheduler:
         return "" if fits else "BadConstraints"
 
     @property
+    def depends_on_time(self) -> bool:
+        """Whether a pass may differ from the last one though nothing has changed: reservations, exempt times."""
+        return bool(self.calendar.end.size) or self.preemption.enabled
+
+    @property
     def decays(self) -> bool:
         """Whether limits of what was used may let jobs start when it has decayed."""
         quotas, rules = self.limits.quotas, self.site.priority
@@ -242,6 +248,7 @@ class SlurmScheduler:
         """Adds a job that is eligible at a time in seconds since 1970 to the pending ones."""
         self.pending[job] = None
         self.running.first[job] = self.running.last[job] = 0  # of an earlier run
+        self._order = None
         for place in self.limits.waiting[job]:
             self._submitted[place] += 1
         if self.multifactor is not None:
@@ -250,6 +257,7 @@ class SlurmScheduler:
     def withdraw(self, job: int) -> None:
         """Removes a pending job."""
         del self.pending[job]
+        self._order = None
         self._count_out(job)
 
     def _count_out(self, job: int) -> None:
@@ -294,7 +302,10 @@ class SlurmScheduler:
         Returns:
             Whether there was one.
         """
-        return self.multifactor is not None and self.multifactor.calculate(self.running, self._waiting, now)
+        made = self.multifactor is not None and self.multifactor.calculate(self.running, self._waiting, now)
+        if made:
+            self._order = None
+        return made
 
     def _waiting(self) -> Ints:
         return np.fromiter(self.pending, np.int64, len(self.pending))
@@ -331,6 +342,8 @@ class SlurmScheduler:
             del self.pending[job]
             self.preemption.start[job] = now
             self._bill(job, now, self.jobs.partitions[job][0])
+        if started and self.preemption.enabled:
+            self._order = None  # all jobs of the queue count in the order of those that preempt
         return started
 
     @property
@@ -352,6 +365,19 @@ class SlurmScheduler:
         Jobs that preempt others come before them, then those in reservations, of partitions of a higher tier, of a
         higher priority, and of an earlier submission.
         """
+        if self._order is None:
+            self._order = self._in_order()
+        listed, partitions, priority = self._order
+        jobs, reserves = self.jobs, np.ones(len(listed), np.bool_)
+        least_age, least_priority = self.parameters["bf_min_age_reserve"], self.parameters["bf_min_prio_reserve"]
+        if least_age:
+            reserves &= now - jobs.eligible[listed] >= least_age
+        if least_priority:
+            reserves &= priority >= least_priority
+        return PendingJobs(listed, partitions, reserves, jobs.user[listed], jobs.reservation[listed])
+
+    def _in_order(self) -> tuple[Ints, Ints, Floats]:
+        """Returns jobs, partitions and priorities of the queue, which may have jobs that have started since."""
         jobs, waiting = self.jobs, self._waiting()
         waiting = waiting[~jobs.held[waiting]]
         entries = self._entries[waiting]
@@ -364,14 +390,7 @@ class SlurmScheduler:
         order = order[priority[order] > -math.inf]
         if self.preemption.enabled:
             order = self._preemptors_first(order, listed)
-        listed, partitions = listed[order], partitions[order]
-        reserves = np.ones(len(listed), np.bool_)
-        least_age, least_priority = self.parameters["bf_min_age_reserve"], self.parameters["bf_min_prio_reserve"]
-        if least_age:
-            reserves &= now - jobs.eligible[listed] >= least_age
-        if least_priority:
-            reserves &= priority[order] >= least_priority
-        return PendingJobs(listed, partitions, reserves, jobs.user[listed], jobs.reservation[listed])
+        return listed[order], partitions[order], priority[order]
 
     def _preemptors_first(self, order: Ints, listed: Ints) -> Ints:
         """Returns the order of (Q,) entries of jobs in which slurmctld has those that preempt others before them."""
