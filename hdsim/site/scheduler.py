@@ -349,7 +349,7 @@ class SlurmScheduler:
     @property
     def preempted(self) -> list[int]:
         """The running jobs that the last pass has preempted."""
-        return list(dict.fromkeys(self.preemption.victim[: self.preemption.length[0]].tolist()))
+        return self.preemption.victim[: self.preemption.length[0]].tolist()
 
     def requeues(self, job: int) -> bool:
         """Whether a preempted job goes back to the queue instead of being cancelled."""

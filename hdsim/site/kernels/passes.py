@@ -27,7 +27,7 @@ from hdsim.site.kernels.placing import (
     make_chosen,
     usable_cpus,
 )
-from hdsim.site.kernels.preempting import Preemption, preempt
+from hdsim.site.kernels.preempting import Preemption, forget, preempt
 from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, Quotas, exhausted
 from hdsim.site.kernels.running import RunningJobs, change_usage, hold
 
@@ -301,7 +301,7 @@ def main_pass(
         by_reference(quotas),
     )
     calendar, chosen, started, tested = access.calendar, by_reference(space.chosen), 0, 0
-    preemption.length[0], preemption.leaving[:] = 0, False
+    forget(preemption)
     _copy(access.service, space.open)
     space.closed[:] = False
     space.counts[:] = 0
@@ -571,7 +571,7 @@ def backfill_pass(
     )
     plan, chosen, started, tested = by_reference(plan), by_reference(space.chosen), 0, 0
     calendar = access.calendar
-    preemption.length[0], preemption.leaving[:] = 0, False
+    forget(preemption)
     resolution = rules.resolution
     plan.begin[0] = math.floor(now / resolution) * resolution
     plan.end[0] = math.floor((now + rules.window) / resolution) * resolution

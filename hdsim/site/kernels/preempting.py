@@ -28,7 +28,8 @@ class Preemption(NamedTuple):
         candidate: (J,) space.
         covers: (J,) space.
         victim: (J,) jobs that the pass has preempted.
-        leaving: (J,) whether the pass has preempted a job that ends at once.
+        noted: (J,) whether a job is among them.
+        leaving: (J,) whether it ends at once.
         length: (1,) number of `victim`.
     """
 
@@ -45,6 +46,7 @@ class Preemption(NamedTuple):
     candidate: Ints
     covers: Ints
     victim: Ints
+    noted: Flags
     leaving: Flags
     length: Ints
 
@@ -77,6 +79,7 @@ def make_preemption(
         candidate=ints[0],
         covers=ints[1],
         victim=ints[2],
+        noted=np.zeros(jobs, np.bool_),
         leaving=np.zeros(jobs, np.bool_),
         length=np.zeros(1, np.int64),
     )
@@ -173,6 +176,15 @@ def _candidates(preemption: Preemption, running: RunningJobs, job: int, members:
 
 
 @part_of_kernel
+def forget(preemption: Preemption) -> None:
+    """Forgets the jobs that an earlier pass has preempted."""
+    for place in range(preemption.length[0]):
+        job = preemption.victim[place]
+        preemption.noted[job], preemption.leaving[job] = False, False
+    preemption.length[0] = 0
+
+
+@part_of_kernel
 def _touches(running: RunningJobs, job: int, nodes: Flags) -> bool:
     touched = False
     for k in range(running.first[job], running.last[job]):
@@ -249,9 +261,11 @@ def preempt(
         return 0
     for place in range(until):
         other = preemption.candidate[place]
-        if _shared(running, other, chosen, found):
+        # A job with a time of grace may make room for several.
+        if _shared(running, other, chosen, found) and not preemption.noted[other]:
             preemption.victim[preemption.length[0]] = other
             preemption.length[0] += 1
+            preemption.noted[other] = True
             preemption.leaving[other] = not preemption.waits[preemption.group[other]]
     return found
 
