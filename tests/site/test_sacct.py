@@ -725,15 +725,15 @@ def test_files_of_any_name(tmp_path: Path) -> None:
         call(tmp_path / "january", "-o", tmp_path / "site")
 
 
-@pytest.mark.parametrize("package", ["polars", "pydantic", "ClusterShell"])
-def test_without_a_package_one_line_says_what_to_install(tmp_path: Path, root: Path, package: str) -> None:
+@pytest.mark.parametrize(("package", "extra"), [("polars", "frames"), ("pydantic", "slurm"), ("ClusterShell", "slurm")])
+def test_without_a_package_one_line_says_what_to_install(tmp_path: Path, root: Path, package: str, extra: str) -> None:
     path = folder(tmp_path / "in", dump(row()))
     code = f"from hdsim.cli import main; main(['site', 'import', '{path}', '-o', '{tmp_path}/site'])"
     without = f"import sys; sys.modules['{package}'] = None; {code}"
     done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, cwd=root)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.endswith("pip install 'hdsim[slurm]'")
+    assert line.endswith(f"pip install 'hdsim[{extra}]'")
 
 
 def test_imported_jobs_in_other_formats(tmp_path: Path) -> None:

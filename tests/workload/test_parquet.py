@@ -263,7 +263,7 @@ def test_without_polars_one_line_says_what_to_install(tmp_path: Path, root: Path
     done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, cwd=root)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.endswith("pip install 'hdsim[slurm]'")
+    assert line.endswith("pip install 'hdsim[frames]'")
 
 
 def test_recorded_waiting_times(tmp_path: Path) -> None:
