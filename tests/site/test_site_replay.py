@@ -308,6 +308,14 @@ def test_jobs_are_on_the_nodes_that_they_name() -> None:
     assert replay(make_site(), jobs).columns["nodes"].tolist() == ["n2", "n2", "n1"]
 
 
+def test_nodes_with_few_idle_cpus_make_room_for_others_where_the_number_of_nodes_is_given() -> None:
+    # Two of three nodes have to give four CPUs each: the first one, which has three, is left out.
+    site = make_site(nodes={"n": {"nodes": "n[1-3]", "cpus": 4, "cores_per_socket": 4, "memory": 1000}})
+    result = replay(site, [{"cpus": 1}, {"cpus": 8, "nodes": 2, "most_nodes": 2}])
+    assert result.starting_time.tolist() == [0, 0]
+    assert result.columns["nodes"].tolist() == ["n1", "n[2-3]"]
+
+
 def test_whole_nodes_hold_all_cores() -> None:
     result = replay(make_site(), [{"cpus": 1, "whole": True}, {"cpus": 5}])
     assert result.starting_time.tolist() == [0, 100]

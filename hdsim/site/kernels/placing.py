@@ -92,6 +92,7 @@ class Chosen(NamedTuple):
         cpus: (N,) CPUs on each.
         usable: (N,) CPUs that the job could use on each node of the platform.
         taken: (N,) CPUs that the job gets on each node of the platform.
+        kept: (N,) space for `usable`.
         begin, end, sum, size: (N,) first node, node behind the last one, usable CPUs and number of nodes of each run of
             consecutive nodes.
     """
@@ -100,6 +101,7 @@ class Chosen(NamedTuple):
     cpus: Ints
     usable: Ints
     taken: Ints
+    kept: Ints
     begin: Ints
     end: Ints
     sum: Ints
@@ -108,8 +110,8 @@ class Chosen(NamedTuple):
 
 def make_chosen(nodes: int) -> Chosen:
     """Returns space for a choice among a number of nodes."""
-    ints = np.zeros((8, nodes), np.int64)
-    return Chosen(ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], ints[6], ints[7])
+    ints = np.zeros((9, nodes), np.int64)
+    return Chosen(ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], ints[6], ints[7], ints[8])
 
 
 @part_of_kernel
@@ -171,12 +173,40 @@ def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, tota
 
     Nodes of the lowest weights that suffice are looked at. The job gets the smallest run of consecutive nodes of one
     weight that suffices, or else the largest ones; within a run the first nodes; a job that one node can take gets the
-    one with the fewest CPUs.
+    one with the fewest CPUs. If that fails, nodes with few usable CPUs are left out, more and more of them.
     """
-    usable = chosen.usable
     if count < demands.least[job] or total < demands.cpus[job]:
         return 0
-    heaviest = -1
+    if _by_weight(nodes, demands, job, chosen):
+        return _listed(nodes, chosen)
+    if count <= demands.least[job]:
+        return 0
+    usable, kept, found = chosen.usable, chosen.kept, 0
+    for node in range(len(usable)):
+        kept[node] = usable[node]
+    while found == 0 and count > demands.least[job]:
+        # A node with few CPUs takes the place of one with many: those with the fewest are left out.
+        fewest, most = _HEAVIEST, 0
+        for node in range(len(usable)):
+            if usable[node]:
+                fewest, most = min(fewest, usable[node]), max(most, usable[node])
+        if fewest >= most:
+            break
+        for node in range(len(usable)):
+            if usable[node] == fewest and count > demands.least[job]:
+                usable[node] = 0
+                count -= 1
+        if _by_weight(nodes, demands, job, chosen):
+            found = _listed(nodes, chosen)
+    for node in range(len(usable)):
+        usable[node] = kept[node]
+    return found
+
+
+@part_of_kernel
+def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> bool:
+    """Takes nodes of the lowest weights that suffice; False if all usable nodes do not."""
+    heaviest, usable = -1, chosen.usable
     while True:
         # The next weight among the usable nodes.
         following = _HEAVIEST
@@ -184,10 +214,10 @@ def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, tota
             if usable[node] and heaviest < nodes.weight[node] < following:
                 following = nodes.weight[node]
         if following == _HEAVIEST:
-            return 0
+            return False
         heaviest = following
         if _take_runs(nodes, demands, job, heaviest, chosen):
-            return _listed(nodes, chosen)
+            return True
 
 
 @part_of_kernel
