@@ -261,14 +261,26 @@ def load_site(path: str | Path) -> Site:
     """
     path = Path(path)
     file = path / "site.yaml" if path.is_dir() else path
+    return site_of(read_document(file, "a site, a folder with site.yaml or that file", str(path)), str(file))
+
+
+def read_document(file: Path, expected: str, given: str) -> Any:
+    """Returns the document of a YAML file.
+
+    Args:
+        file: The file.
+        expected: The kind of input, for the message where there is no such file.
+        given: The path as the user gave it.
+
+    Raises:
+        ConfigError: The file cannot be read or is no YAML.
+    """
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        expected = "expected a site, a folder with site.yaml or that file"
-        raise ConfigError(f"{expected}: {error.strerror}", where=str(path)) from None
+        raise ConfigError(f"expected {expected}: {error.strerror}", where=given) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"expected YAML: {' '.join(str(error).split())}", where=str(file)) from None
-    return site_of(document, str(file))
 
 
 def settings_of(path: str | Path) -> dict[str, Any]:

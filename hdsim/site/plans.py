@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from pydantic import Field, ValidationError
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.site.model import Part, Seconds, Site, site_of
+from hdsim.site.model import Part, Seconds, Site, read_document, site_of
 from hdsim.util.text import shown
 from hdsim.workload.model import Workload
 
@@ -60,13 +59,7 @@ def read_plan(path: Path) -> tuple[Site, Workload]:
     Raises:
         ConfigError: The file cannot be read, or a key or a value is not allowed; each fault is a line.
     """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        expected = "expected a plan, a YAML file with nodes, partitions and jobs"
-        raise ConfigError(f"{expected}: {error.strerror}", where=str(path)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"expected YAML: {' '.join(str(error).split())}", where=str(path)) from None
+    document = read_document(path, "a plan, a YAML file with nodes, partitions and jobs", str(path))
     listed = document.pop("jobs", None) if isinstance(document, dict) else None
     if not isinstance(listed, list) or not listed:
         expected = "expected jobs, a list such as '- {at: 0, cpus: 4, runtime: 1h}'"
