@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -24,10 +25,12 @@ from hdsim.simulation.setup import (
     quantities_faults,
     set_up,
 )
-from hdsim.simulation.simulation import Simulation
 from hdsim.simulation.terminal import ReplayBar
 from hdsim.util.plugins import PluginType, installed, snake_case
 from hdsim.workload.model import Workload
+
+if TYPE_CHECKING:
+    from hdsim.simulation.simulation import Simulation
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Capabilities:
     confirms_starts: bool = False  # the backend confirms or refuses starts; otherwise started jobs run at once
     core_ids: bool = True  # placements consist of core ids, otherwise of quantities per node
     known_jobs: bool = True  # all jobs are in the workload before time 0
+    checked: bool = False  # support for ``check=true``: hdsim's state is that of the backend at every instant
 
 
 class Backend:
@@ -177,9 +181,8 @@ class Backend:
         cluster = setup.cluster
         cluster.can_kill, cluster.can_resize, cluster.can_set_speed = can.kills, can.resizes, can.sets_speed
         cluster.can_requeue = can.requeues
-        given = {"agent": agent, **models}
-        # The cluster refers to it weakly.
-        self._forks = Simulation.elsewhere(platform, workload, setup, given, kill_at_walltime=self.kill_at_walltime)
+        self._replayed = (platform, workload, setup, {"agent": agent, **models})
+        cluster.forker = WeakMethod(self._fork)
 
         def play(stop: list[int], bar: ReplayBar) -> None:
             try:
@@ -190,6 +193,13 @@ class Backend:
                 self.close()
 
         return carry_out(play, setup.cluster, progress=progress, config=config), self.facts()
+
+    def _fork(self, *arguments: Any, **options: Any) -> Simulation:
+        """Makes the simulation whose forks the agent asks for, and the first of these."""
+        from hdsim.simulation.simulation import Simulation
+
+        self._forks = Simulation.elsewhere(*self._replayed, kill_at_walltime=self.kill_at_walltime)
+        return self._forks.fork(*arguments, **options)
 
     def facts(self) -> dict[str, Any]:
         """Returns entries for the manifest of a run; called after `close`."""

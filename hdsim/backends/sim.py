@@ -31,6 +31,7 @@ class Sim(Backend):
         requeues=True,
         resizes=True,
         sets_speed=True,
+        checked=True,
     )
 
     def __init__(self, kill_at_walltime: bool = False, batch_events: bool = True) -> None:

@@ -45,7 +45,7 @@ SUBCOMMANDS = {
 }
 
 #: Thresholds of the garbage collector; those of Python are 700 or 2000, 10 and 10.
-_THRESHOLDS = (50_000, 10, 10)
+_THRESHOLDS = (250_000, 10, 10)
 
 
 class LazyGroup(click.Group):

@@ -41,7 +41,6 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
         HdsimError: A file or a setting cannot be used.
     """
     from hdsim.backends.base import make_backend
-    from hdsim.backends.sim import Sim
     from hdsim.decisions import DecisionProblem
     from hdsim.decisions.episode_settings import check_episode_settings, split
     from hdsim.results.own_metrics import load_metrics
@@ -56,7 +55,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     agent = make_agent(config["agent"])
     load_metrics(config.get("metrics"))
     backend = make_backend(config["backend"])
-    if config.get("check") and not isinstance(backend, Sim):
+    if config.get("check") and not backend.capabilities.checked:
         raise ConfigError(f"expected false on backend {backend.name}, whose state is its own", where="check")
     platform = read_platform(config, backend)
     workload = read_workload(config, platform, backend=backend)

@@ -10,9 +10,9 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -22,7 +22,7 @@ from hdsim.util.files import write_bytes
 from hdsim.util.inputs import parse_json, read_bytes
 from hdsim.util.text import shown, unused
 from hdsim.util.units import LONGEST_TIME
-from hdsim.workload.pods import pod_columns, read_pods, write_pods
+from hdsim.workload.pods import pod_columns, read_pods, written_pods
 from hdsim.workload.programs import Compiler, Program
 from hdsim.workload.raw import RawJobs, plain
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 #: Job fields with a meaning; all others are copied verbatim.
 _JOB_FIELDS = ("id", "subtime", "res", "profile", "walltime", "kubernetes", "gpus", "nvidia.com/gpu")
+_MEANT = frozenset(_JOB_FIELDS)
 #: Fields for the GPUs of a job: the name in hdsim and the name of the resource in Kubernetes.
 _GPU_FIELDS = _JOB_FIELDS[-2:]
 #: Keys of the document besides its header.
@@ -53,8 +54,7 @@ _HUGE = 1e300
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Demand:
+class _Demand(NamedTuple):
     """The demand of a profile in the units of the workload columns; NaN for values that it does not have."""
 
     runtime: float
@@ -80,7 +80,9 @@ def read_batsim(path: str | Path, reference_gflops: float | None) -> tuple[RawJo
     unused: Counter[str] = Counter()
     errors = list(raw.errors)
     for index, job in enumerate(data["jobs"]):
-        for key in [key for key in job if key not in _UNCHECKED] if isinstance(job, dict) else ():
+        if not isinstance(job, dict) or job.keys() <= _UNCHECKED:
+            continue
+        for key in [key for key in job if key not in _UNCHECKED]:
             value = job[key]
             if value in _NOTHING:
                 continue
@@ -154,7 +156,9 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
             demand = demands[name, cores]
         if len(errors) > found or demand is None:
             continue
-        extra = {key: value for key, value in job.items() if key not in _JOB_FIELDS}
+        extra = {}
+        if not job.keys() <= _MEANT:
+            extra = {key: value for key, value in job.items() if key not in _MEANT}
         if "walltime" in job and walltime == math.inf:
             extra["walltime"] = job["walltime"]
         requested = demand.requested_time
@@ -207,7 +211,11 @@ def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, np.ndarray], dict[s
     for key in ("runtime", "memory", "memory_bandwidth"):
         columns[key] = np.array([getattr(demand, key) for demand in demands], np.float64)
     names: dict[str, dict[int, str]] = {}
+    given = {key for fields in extra if fields for key in fields}
     for key in _IDENTITIES:
+        if key not in given:
+            columns[key] = np.full(len(rows), -1)
+            continue
         values = [(fields or {}).get(key, -1) for fields in extra]
         # A number that no column can hold is a name.
         values = [str(value) if type(value) is int and not _fits(value) else value for value in values]
@@ -284,8 +292,8 @@ def _number(
     """Returns a finite number of a job or profile; NaN after a fault, which is appended to `errors`."""
     if default is not None and key not in values:
         return default
-    value = values.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _HUGE or value < least:
+    value: Any = values.get(key)
+    if type(value) not in (float, int) or not abs(value) < _HUGE or value < least:
         limit = "" if least == -math.inf else f" of at least {least:g}"
         errors.append(WorkloadError(f"expected a finite number{limit}, got {shown(value)}", where=f"{where}.{key}"))
         return math.nan
@@ -296,7 +304,7 @@ def _whole(
     values: dict[str, Any], key: str, where: str, errors: list[WorkloadError], default: int | None = None
 ) -> int:
     value = values.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:
+    if type(value) is not int or abs(value) >= 2**53:
         errors.append(WorkloadError(f"expected a whole number, got {shown(value)}", where=f"{where}.{key}"))
         return 0
     return value
@@ -304,17 +312,16 @@ def _whole(
 
 def _gpus(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> int:
     """Returns the GPUs of a job; values may be texts, as quantities of Kubernetes are."""
-    counts = {}
-    for key in _GPU_FIELDS:
-        if key not in job:
-            continue
+    given = [key for key in _GPU_FIELDS if key in job]
+    counts: dict[str, int] = {}
+    for key in given:
         value = job[key]
         found = len(errors)
         number = int(value) if isinstance(value, str) and value.isdecimal() else value
         counts[key] = _whole({key: number}, key, where, errors)
         if counts[key] < 0 and len(errors) == found:
             errors.append(WorkloadError(f"expected at least 0 GPUs, got {shown(value)}", where=f"{where}.{key}"))
-    if len(set(counts.values())) > 1:
+    if len(given) > 1 and len(set(counts.values())) > 1:
         errors.append(
             WorkloadError(
                 f"expected the GPUs of the job under one name, got {' and '.join(map(str, counts.values()))} under "
@@ -402,36 +409,37 @@ def to_batsim(workload: Workload, platform: Platform | None = None) -> dict[str,
         workload.requested_time,
     )
     rows = zip(zip(*demands, strict=True), *(column.tolist() for column in others), strict=True)
-    identities = np.stack([getattr(workload, key) for key in _IDENTITIES], axis=1)
-    identified = (identities != -1).any(axis=1).tolist()
+    columns = np.stack([getattr(workload, key) for key in _IDENTITIES], axis=1)
+    identified, identities = (columns != -1).any(axis=1).tolist(), columns.tolist()
+    own, programs, names = workload.extra.tolist(), workload.program.tolist(), workload.profile.tolist()
+    pods = written_pods(workload)
     for row, (demand, submitted, cores, gpus, walltime, requested) in enumerate(rows):
-        extra = {
-            key: value
-            for key, value in workload.own_fields(row).items()
-            if key not in workload.further or not _is_none(value)
-        }
+        extra = {}
+        if own[row] or workload.further:
+            extra = {
+                key: value
+                for key, value in workload.own_fields(row).items()
+                if key not in workload.further or not _is_none(value)
+            }
         job: dict[str, Any] = {"id": ids[row], "subtime": plain(submitted), "res": cores}
         if gpus:
             job["gpus"] = gpus
         if walltime < math.inf:
             job["walltime"] = plain(walltime)
-        pods = write_pods(workload, row)
-        if pods:
-            job["kubernetes"] = pods
+        if row in pods:
+            job["kubernetes"] = pods[row]
         if extra:
             job |= {key: value for key, value in extra.items() if key not in job}
-        for column, value in (
-            zip(_IDENTITIES, identities[row].tolist(), strict=True) if extra or identified[row] else ()
-        ):
+        for column, value in zip(_IDENTITIES, identities[row], strict=True) if extra or identified[row] else ():
             if value != -1:
                 named = workload.names.get(column, {}).get(value, value)
                 if str(job.get(column)) != str(named):
                     job[column] = named
             elif column in _NAMED and job.get(column) not in _NOTHING:
                 del job[column]
-        name = workload.profile[row]
+        name = names[row]
         said = kept.get((name, cores))
-        if workload.program[row] is not None:
+        if programs[row] is not None:
             if said is None:
                 raise WorkloadError(f"job {ids[row]}: expected the profile of its program", where=workload.source)
             _, _, memory, bandwidth, code = demand
@@ -464,7 +472,7 @@ def _is_none(value: Any) -> bool:
 
 def _says(kept: _Demand, demand: tuple[Any, ...], requested: float, walltime: float) -> bool:
     """Returns whether a profile agrees with the demand of a job."""
-    states = tuple(getattr(kept, key) for key in _DEMAND)
+    states = kept.runtime, kept.fixed_duration, kept.memory, kept.memory_bandwidth, kept.return_code
     fallback = walltime if walltime < math.inf else kept.runtime
     return states == demand and requested == (fallback if math.isnan(kept.requested_time) else kept.requested_time)
 

@@ -122,6 +122,10 @@ def read_pods(spec: Any, where: str, errors: list[WorkloadError]) -> Pods:
     return Pods(amount("cpu", 1.0, parse_cpu), amount(_STORAGE, 0.0, parse_size), priority, constraints)
 
 
+#: Amounts of the field: key, column, and value of jobs without the field.
+_OWN = (("cpu", "cpu", 1.0), (_STORAGE, "storage", 0.0), ("priority", "priority", 0))
+
+
 def pod_columns(pods: Sequence[Pods | None]) -> dict[str, np.ndarray]:
     """Returns the columns of the fields of all jobs, None for a job without the field; none if no job has it."""
     if not any(pods):
@@ -133,14 +137,15 @@ def pod_columns(pods: Sequence[Pods | None]) -> dict[str, np.ndarray]:
     return columns
 
 
-def write_pods(workload: Workload, row: int) -> dict[str, Any]:
-    """Returns the field of a job, empty if all its values are those of jobs without the field."""
-    constraints, spec = workload.constraints[row], {}
-    for key, value, default in (
-        ("cpu", workload.cpu[row], 1.0),
-        (_STORAGE, workload.storage[row], 0.0),
-        ("priority", workload.priority[row], 0),
-    ):
-        if value != default:
-            spec[key] = plain(value)
-    return spec if constraints is None else {**spec, **constraints.to_spec()}
+def written_pods(workload: Workload) -> dict[int, dict[str, Any]]:
+    """Returns the field of each job, by row, without those whose values are those of jobs without the field."""
+    own = [(key, getattr(workload, column), default) for key, column, default in _OWN]
+    differ = np.array([each is not None for each in workload.constraints.tolist()])
+    for _, column, default in own:
+        differ = differ | (column != default)
+    fields = {}
+    for row in np.flatnonzero(differ).tolist():
+        constraints = workload.constraints[row]
+        spec = {key: plain(column[row]) for key, column, default in own if column[row] != default}
+        fields[row] = spec if constraints is None else {**spec, **constraints.to_spec()}
+    return fields
