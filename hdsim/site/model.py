@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
@@ -66,6 +66,9 @@ class Part(BaseModel):
     """A part of a site; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, ser_json_inf_nan="strings")
+
+
+_Part = TypeVar("_Part", bound=Part)
 
 
 class NodeType(Part):
@@ -310,23 +313,44 @@ def site_of_settings(settings: Mapping[str, Any], where: str) -> Site:
 
 def site_of(document: Any, where: str) -> Site:
     """Returns a site from its document; see `load_site`."""
+    return part_of(Site, document, where, "partitions and nodes")
+
+
+def part_of(model: type[_Part], document: Any, where: str, keys: str, place: str = "") -> _Part:
+    """Returns a part of a site, or another model, from its document.
+
+    Args:
+        model: The model.
+        document: Keys and values.
+        where: Origin of the document, for error messages.
+        keys: Some keys in words, for the message where the document has none.
+        place: Key of the document within its origin, if it is a part of it.
+
+    Raises:
+        ConfigError: A key or a value is not allowed; each fault is a line.
+    """
     if not isinstance(document, Mapping):
-        raise ConfigError(f"expected keys such as partitions and nodes, got {shown(document)}", where=where)
+        told = f"{where}: {place}" if place else where
+        raise ConfigError(f"expected keys such as {keys}, got {shown(document)}", where=told)
     try:
-        return Site.model_validate(dict(document))
+        return model.model_validate(dict(document))
     except ValidationError as error:
-        raise ConfigError.many([ConfigError(text, where=f"{where}: {key}") for key, text in _faults(error)]) from None
+        prefix = f"{where}: {place}." if place else f"{where}: "
+        faults = [ConfigError(text, where=f"{prefix}{key}") for key, text in _faults(model, error)]
+        raise ConfigError.many(faults) from None
 
 
-def _faults(error: ValidationError) -> list[tuple[str, str]]:
+def _faults(model: type[Part], error: ValidationError) -> list[tuple[str, str]]:
     """Key and text of each fault of a document."""
     found = []
     for fault in error.errors():
         key = ".".join(str(part) for part in fault["loc"])
         if fault["type"] == "extra_forbidden":
-            allowed = sorted(_model_at(fault["loc"][:-1]).model_fields)
+            allowed = sorted(_model_at(model, fault["loc"][:-1]).model_fields)
             name = str(fault["loc"][-1])
             text = f"unknown key{nearest(name, allowed)}; allowed: {', '.join(allowed)}"
+        elif fault["type"] == "missing":
+            text = "expected a value, got none"
         else:
             text = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
             text = text if ", got " in text else f"{text}, got {shown(fault['input'])}"
@@ -334,9 +358,8 @@ def _faults(error: ValidationError) -> list[tuple[str, str]]:
     return found
 
 
-def _model_at(place: tuple[int | str, ...]) -> type[Part]:
+def _model_at(model: type[Part], place: tuple[int | str, ...]) -> type[Part]:
     """The model that stands at a place of a document."""
-    model: type[Part] = Site
     for part in place:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         for candidate in (annotation, *getattr(annotation, "__args__", ())):

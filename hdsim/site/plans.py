@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from hdsim.errors import ConfigError, nearest
-from hdsim.site.model import Part, Seconds, Site, read_document, site_of
+from hdsim.errors import ConfigError
+from hdsim.site.model import Part, Seconds, Site, part_of, read_document, site_of
 from hdsim.util.text import shown
 from hdsim.workload.model import Workload
 
@@ -65,7 +65,9 @@ def read_plan(path: Path) -> tuple[Site, Workload]:
         expected = "expected jobs, a list such as '- {at: 0, cpus: 4, runtime: 1h}'"
         raise ConfigError(f"{expected}, got {shown(listed)}", where=str(path))
     site = site_of(_completed(document), str(path))
-    jobs = [_job(one, f"{path}: jobs[{number}]") for number, one in enumerate(listed)]
+    jobs = [
+        part_of(Job, one, str(path), "at, cpus and runtime", f"jobs[{number}]") for number, one in enumerate(listed)
+    ]
     jobs.sort(key=lambda job: job.at)
     return site, _workload(site, jobs, str(path))
 
@@ -74,26 +76,6 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
     """A partition with all nodes where there is none, and priorities by submission where the file has none."""
     usual = {"partitions": {"main": {"nodes": "ALL", "default": True}}, "priority": {"type": "basic"}}
     return {**usual, **document, "qos": {"normal": {}, **(document.get("qos") or {})}}
-
-
-def _job(document: Any, where: str) -> Job:
-    if not isinstance(document, dict):
-        raise ConfigError(f"expected keys such as at, cpus and runtime, got {shown(document)}", where=where)
-    try:
-        return Job.model_validate(document)
-    except ValidationError as error:
-        faults = []
-        for fault in error.errors():
-            key = str(fault["loc"][0])
-            if fault["type"] == "extra_forbidden":
-                allowed = sorted(Job.model_fields)
-                text = f"unknown key{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
-            else:
-                missing = fault["type"] == "missing"
-                told = "expected a value" if missing else fault["msg"].removeprefix("Value error, ")
-                text = told if missing else f"{told}, got {shown(fault['input'])}"
-            faults.append(ConfigError(text, where=f"{where}.{key}"))
-        raise ConfigError.many(faults) from None
 
 
 def _workload(site: Site, jobs: list[Job], source: str) -> Workload:
