@@ -28,6 +28,13 @@ _REQUEUE_DELAY = 121.0
 #: Status of SWF of jobs that were cancelled.
 _CANCELLED = 5
 _SUCCEEDED = int(FinalState.COMPLETED_SUCCESSFULLY)
+#: sacct's words for the states of jobs that have ended.
+_STATES = {
+    FinalState.COMPLETED_SUCCESSFULLY: "COMPLETED",
+    FinalState.COMPLETED_FAILED: "FAILED",
+    FinalState.COMPLETED_WALLTIME_REACHED: "TIMEOUT",
+    FinalState.COMPLETED_KILLED: "CANCELLED",
+}
 
 
 class SlurmAgent(Agent):
@@ -99,8 +106,11 @@ class SlurmAgent(Agent):
         reasons: list[str] = [""] * len(workload)
         on: list[str] = [""] * len(workload)
         self._reasons, self._on = reasons, on
+        self._states: list[str] = [""] * len(workload)
+        self._restarts = [0] * len(workload)
         cluster.own_sizes = True
         cluster.columns.update(_result_columns(workload, columns, reasons, on))
+        cluster.columns.update(state=self._states, restart=self._restarts)
 
     def _check_platform(self, cluster: Cluster, cpus: list[int]) -> None:
         if not cluster.has_core_ids:
@@ -122,8 +132,11 @@ class SlurmAgent(Agent):
         for job in cluster.ended:
             scheduler.end(job, now)
             changed = True
-            self._doomed.pop(job, None)
+            preempted = self._doomed.pop(job, None) is not None
+            self._states[job] = "PREEMPTED" if preempted else _STATES.get(FinalState(cluster.state[job]), "NODE_FAIL")
             if job in cluster.queue:
+                self._restarts[job] = cluster.note_run(job)
+                self._reasons[job] = self._on[job] = self._states[job] = ""
                 # Slurm counts a requeued job as submitted now.
                 self._jobs.submitted[job], self._jobs.eligible[job] = now, now + _REQUEUE_DELAY
             else:

@@ -85,6 +85,7 @@ _FOR_AGENTS = (
         "resize_gang",
         "set_speed",
         "call_me_later",
+        "note_run",
     ),
 )
 # Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
@@ -132,6 +133,7 @@ class Cluster:
         own_sizes: The scheduler may give a job another number of cores than it asked for, such as whole nodes, by
             `start`; its run time stays the same.
         columns: Further columns of jobs.csv by name, (J,) values each, which a scheduler may add and change.
+        earlier_runs: Values of these columns of runs that were cut short, by job and number of its run; see `note_run`.
         starting_time: Last start of each job in seconds, NaN until it is confirmed and after an interruption.
         finish_time: Finish of each job in seconds, NaN before it.
         state: :class:`FinalState` of each job.
@@ -222,6 +224,7 @@ class Cluster:
         self.failed_permanently: list[int] = []
         self.own_sizes = False
         self.columns: dict[str, Sequence[Any] | NDArray[Any]] = {}
+        self.earlier_runs: dict[tuple[int, int], dict[str, Any]] = {}
         self.starting_time = ReadOnlyList([math.nan] * jobs)
         self.finish_time = ReadOnlyList([math.nan] * jobs)
         self.state: ReadOnlyList[int] = ReadOnlyList([FinalState.NOT_SUBMITTED] * jobs)
@@ -742,6 +745,17 @@ class Cluster:
         if not self.can_requeue:
             raise DecisionError(f"job {self._name(job)} cannot be requeued: the backend requeues no jobs")
         self.requeued.append(job)
+
+    def note_run(self, job: int) -> int:
+        """Gives the last run of a job that is back in the queue a row of its own in jobs.csv, with the present columns.
+
+        Returns:
+            The number of earlier runs of the job.
+        """
+        restarts = self.allocations.restarts.get(job, 0)
+        if restarts:
+            self.earlier_runs[job, restarts - 1] = {name: column[job] for name, column in self.columns.items()}
+        return restarts
 
     def call_me_later(self, time: float) -> None:
         """Asks for a scheduling pass at a future time in seconds.

@@ -88,6 +88,10 @@ class FullReplay(Replay, Protocol):
         """Further columns of jobs.csv that the scheduler has added, (J,) each."""
 
     @property
+    def earlier_runs(self) -> Mapping[tuple[int, int], Mapping[str, Any]]:
+        """Values of these columns of runs that were cut short and have rows of their own, by job and attempt."""
+
+    @property
     def workload(self) -> Workload:
         """The jobs."""
 

@@ -51,6 +51,7 @@ class Schedule:
     gangs: Mapping[int, GangRun] = field(default_factory=dict)
     interrupted: bool = False
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    earlier_runs: Mapping[tuple[int, int], Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def once(
@@ -114,6 +115,7 @@ class Schedule:
             gangs={job: running.run(complete=state[job] == done) for job, running in cluster.gangs.items()},
             interrupted=interrupted,
             columns={name: _values(column) for name, column in cluster.columns.items()},
+            earlier_runs=dict(cluster.earlier_runs),
             **others,
         )
 

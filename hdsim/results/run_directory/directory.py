@@ -145,7 +145,7 @@ class RunDirectory:
             # A workload without jobs is none that is missing.
             "workload": None
             if workload is None
-            else {"name": workload.name, "jobs": len(workload), "sha256": digest(workload)},
+            else {"name": workload.name, "jobs": len(workload), "sha256": digest(workload), **_begin_of(workload)},
             "git_commit": git_commit(),
             "command": sys.argv,
             "kind": kind,
@@ -262,3 +262,8 @@ def difference(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> str | 
 def _entry(platform: Platform) -> dict[str, Any]:
     """The manifest's entry of a platform."""
     return {"name": platform.name, "cores": platform.n_cores, "nodes": platform.n_nodes}
+
+
+def _begin_of(workload: Workload) -> dict[str, float]:
+    """When the first job was submitted, in seconds on the clock of the workload."""
+    return {"begin": float(workload.original_submission_time[0])} if len(workload) else {}

@@ -40,6 +40,10 @@ JOB_COLUMNS = (
     "consumed_energy",
     "metadata",
 )
+#: Further columns of jobs.csv that reports use, texts that a scheduler with accounts and partitions writes.
+OWN_COLUMNS = ("user", "account", "partition", "qos", "reason")
+#: Further column with the number of earlier runs of the job, each of which has a row before.
+RUN = "restart"
 
 #: Columns of schedule.csv, which are those of Batsim's out_schedule.csv, with the values of what hdsim does not have.
 _SCHEDULE: dict[str, str | float | None] = {

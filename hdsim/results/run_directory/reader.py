@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,7 +31,9 @@ from hdsim.results.run_directory.formats import (
     DONE,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
+    OWN_COLUMNS,
     POD_TIMES,
+    RUN,
     WALL_METRICS,
     Reader,
     integers,
@@ -154,7 +156,18 @@ def read_jobs(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     Raises:
         ConfigError: ``jobs.csv`` is missing or damaged.
     """
-    return read_columns(path / "jobs.csv", lambda header: _job_readers(path / "jobs.csv", header, names))
+    return _last_runs(path / "jobs.csv", lambda header: _job_readers(path / "jobs.csv", header, names))
+
+
+def _last_runs(path: Path, readers: Callable[[list[str]], dict[str, Reader]]) -> dict[str, NDArray[Any]]:
+    """Reads columns of jobs.csv, of a job with several runs, whose rows follow each other, those of the last one."""
+    number = {RUN: partial(integers, path, RUN)}
+    columns = read_columns(path, lambda header: readers(header) | (number if RUN in header else {}))
+    if not columns.pop(RUN, np.zeros(0)).any():
+        return columns
+    job = columns["job_id"]
+    last = np.append(job[1:] != job[:-1], True)
+    return {name: column[last] for name, column in columns.items()}
 
 
 def _job_readers(path: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, Reader]:
@@ -162,7 +175,9 @@ def _job_readers(path: Path, header: Sequence[str], names: Sequence[str]) -> dic
     if missing := [name for name in names if name not in header]:
         raise ConfigError(f"expected Batsim's job columns, {', '.join(missing)} missing", where=f"{path}:1")
     return {
-        name: texts_reader() if name in _TEXTS else partial(integers if name in _INTEGERS else numbers, path, name)
+        name: texts_reader()
+        if name in _TEXTS or name in OWN_COLUMNS
+        else partial(integers if name in _INTEGERS else numbers, path, name)
         for name in names
     }
 
@@ -235,8 +250,13 @@ def _no_jobs() -> dict[str, NDArray[Any]]:
     return {name: reader([]) for name, reader in readers.items()}
 
 
+def _names(header: Sequence[str]) -> list[str]:
+    """Columns of jobs.csv that a run has."""
+    return [*JOB_COLUMNS, *(name for name in OWN_COLUMNS if name in header)]
+
+
 def _job_columns(path: Path) -> dict[str, NDArray[Any]]:
-    columns = read_columns(path, lambda header: _job_readers(path, header, JOB_COLUMNS))
+    columns = _last_runs(path, lambda header: _job_readers(path, header, _names(header)))
     states = {state.name for state in DONE}
     for line, state in enumerate(columns["final_state"].tolist(), 2):
         if state not in states:
@@ -350,7 +370,9 @@ def _attempts(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, 
     texts = jobs["allocated_resources"][job].tolist()
     amounts = _amounts(path, texts, platform)
     held = _core_ids(path, texts, platform) if amounts is None else IntervalSets.empty(len(job))
-    if amounts is None and not np.array_equal(held.sizes, jobs["requested_number_of_resources"][job]):
+    # A scheduler with reasons may give jobs whole nodes.
+    asked = jobs["requested_number_of_resources"][job]
+    if amounts is None and not (held.sizes > 0 if "reason" in jobs else held.sizes == asked).all():
         raise ConfigError("allocated_resources: expected as many cores as each job asked for", where=str(path))
     cut = cut_short.rows(np.flatnonzero(cut_short.requeued))
     begin, end = start[job], finish[job]

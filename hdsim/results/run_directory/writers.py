@@ -7,7 +7,7 @@ other tools read them. Every file appears whole or not at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
 from hdsim.gangs.output import write_gangs
 from hdsim.results import details, series
-from hdsim.results.metrics import full
+from hdsim.results.metrics import full, slowdown
 from hdsim.results.period import Period
 from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
 _REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
+#: Final state of a run after which the job was queued again.
+_CUT_SHORT = FinalState.COMPLETED_KILLED.name
 #: Number of jobs whose rows are made at a time.
 _BLOCK = 1 << 16
 #: Maximum number of steps of each curve of contention.csv: several per pixel of a screen.
@@ -61,6 +63,7 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
         _write_contention(path / "contention.csv", result)
     if result.outages is not None:
         _write_outages(path / "outages.csv", result.outages)
+    if result.outages is not None or result.earlier.requeued.any():
         _write_interruptions(path / "interruptions.csv", result)
     if result.failed_starts:
         _write_failed_starts(path / "failed_starts.csv", result)
@@ -92,9 +95,9 @@ def _write_rows(path: Path, names: Sequence[str], line: str, *columns: Sequence[
 def write_jobs(path: Path, result: FullReplay) -> None:
     """Writes jobs.csv: one row for each job that ended or was rejected, in the order of the workload.
 
-    Further columns are those of the scheduler.
+    Further columns are those of the scheduler. Runs that it has noted as earlier ones have rows before that of the job.
     """
-    workload = result.workload
+    workload, earlier = result.workload, _earlier_rows(result)
     with replacing(path) as file:
         file.write(",".join((*JOB_COLUMNS, *csv_fields(list(result.columns)))) + "\n")
         for rows in _done(result):
@@ -112,16 +115,41 @@ def write_jobs(path: Path, result: FullReplay) -> None:
             if not result.columns:
                 file.writelines(lines)
                 continue
-            own = zip(*(_fields(column[rows]) for column in result.columns.values()), strict=True)
-            file.writelines(f"{line[:-1]},{','.join(row)}\n" for line, row in zip(lines, own, strict=True))
+            own = zip(*(_fields(column[rows].tolist()) for column in result.columns.values()), strict=True)
+            for job, line, row in zip(rows.tolist(), lines, own, strict=True):
+                file.writelines(earlier.get(job, ()))
+                file.write(f"{line[:-1]},{','.join(row)}\n")
 
 
-def _fields(column: NDArray[Any]) -> list[str]:
-    """Values of a further column as fields of CSV, empty for those that are missing."""
-    values = column.tolist()
-    if column.dtype.kind == "f":
-        return ["" if math.isnan(value) else f"{value:.6f}" for value in values]
-    return [str(field) for field in csv_fields(["" if value is None else value for value in values])]
+def _earlier_rows(result: FullReplay) -> dict[int, list[str]]:
+    """Rows of the runs that the scheduler has noted as earlier ones, by job; the energy is in the row of the job."""
+    if not result.earlier_runs:
+        return {}
+    workload, ran = result.workload, result.segments.attempts
+    begins, ends, texts = ran.begin.tolist(), ran.end.tolist(), ran.texts
+    found: dict[int, list[str]] = {}
+    for row, key in enumerate(zip(ran.job.tolist(), ran.attempt.tolist(), strict=True)):
+        if key not in result.earlier_runs:
+            continue
+        job, begin, end = key[0], begins[row], ends[row]
+        submitted = float(workload.submission_time[job])
+        of_job = csv_fields([workload.job_id[job], workload.name, workload.profile[job]])
+        asked = int(workload.requested_resources[job]), float(workload.requested_time[job])
+        times = begin, end - begin, end, begin - submitted, end - submitted
+        stretch = float(slowdown(np.array([end - submitted]), np.array([end - begin]))[0])
+        line = _STARTED_ROW % (*of_job, submitted, *asked, 0, _CUT_SHORT, *times, stretch, texts[row], 0.0)
+        own = _fields(result.earlier_runs[key].values())
+        found.setdefault(job, []).append(f"{line[:-1]},{','.join(own)}\n")
+    return found
+
+
+def _fields(values: Iterable[Any]) -> list[str]:
+    """Values as fields of CSV, empty for those that are missing."""
+    shown = [
+        ("" if math.isnan(value) else f"{value:.6f}") if isinstance(value, float) else "" if value is None else value
+        for value in values
+    ]
+    return [str(field) for field in csv_fields(shown)]
 
 
 def _done(result: FullReplay) -> Iterator[Ints]:
