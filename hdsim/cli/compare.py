@@ -49,6 +49,11 @@ _MOST_SCHEDULES = 8
     metavar="NAME=RUN",
     help="Label of the configuration of a run; give it several times.",
 )
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    help="Compare the jobs of each partition, account, qos, user, group, queue or reason apart.",
+)
 @click.option("--details", is_flag=True, help="Print intervals and differences also of more than two scenarios.")
 @click.option("--strict", is_flag=True, help="Refuse runs that did not finish, instead of leaving them out.")
 @click.option("--html", "page", type=FILE, help="Where the page goes  [default: DIR/compare.html].")
@@ -69,6 +74,7 @@ def compare(
     page: Path | None,
     latex: Path | None,
     figure_format: str,
+    by: str | None,
     *,
     details: bool,
     strict: bool,
@@ -90,7 +96,7 @@ def compare(
     from hdsim.results.run_directory.supersteps import is_gang
     from hdsim.util.files import writable
 
-    comparison = comparing.compare(runs, metrics, baseline, _by_name(labels), strict=strict)
+    comparison = comparing.compare(runs, metrics, baseline, _by_name(labels), strict=strict, by=by)
     if not comparison.rows:
         raise ConfigError(
             "expected runs with a metric in common, such as replays alone or gangs alone, got runs of different kinds"
@@ -108,7 +114,8 @@ def compare(
         click.echo("hdsim: warning: the runs differ in software or inputs:", err=True)
         for line in comparison.sources:
             click.echo(f"  {line}", err=True)
-    ranks, relations = standings(comparison), ratios(comparison)
+    # Partitions of a machine are no independent blocks to rank over.
+    ranks, relations = ([], []) if by else (standings(comparison), ratios(comparison))
     short = compare_output.short_labels(comparison)
     whole = details or len({row.scenario for row in comparison.rows}) <= _MOST_SCENARIOS
     table = (compare_output.table if whole else compare_output.summary)(comparison, ranks, relations)

@@ -42,7 +42,7 @@ def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
     from hdsim.report.whatif import Answer, text, write_page
     from hdsim.site.changes import changed
     from hdsim.site.model import load_site
-    from hdsim.site.waits import calibrate, groups_of, tables, winners
+    from hdsim.site.waits import calibrate, groups_of, reserved, tables, winners
     from hdsim.util.plugins import optional
     from hdsim.workload.load import load_workload
 
@@ -57,6 +57,7 @@ def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
     groups = groups_of(jobs, rules)
     series = {"recorded": recorded, "simulated": _waits(before)}
     calibration = calibrate(groups, recorded, series["simulated"])
+    groups["reason"] = [str(word or "-") for word in before.columns["reason"].tolist()]
     facts = {"mean wait": _means(series), "utilization": f"{before.metrics['utilization']:.3f}"}
     won: tuple[Any, Any] = ([], [])
     rejected: dict[str, int] = {}
@@ -66,6 +67,8 @@ def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
         rejected = _rejected(before, after)
         facts["mean wait"] = _means(series)
         facts["utilization"] += f" before, {after.metrics['utilization']:.3f} after"
+    if told := reserved(rules if other is None else other, jobs):
+        facts["reservations"] = told
     found = list(tables(groups, series))
     answer = Answer(rules.name, len(jobs), changes, calibration, found, won[0], won[1], rejected, facts)
     click.echo(text(answer))

@@ -53,6 +53,8 @@ COLORS = {
     "heat-4": ("#1f5f96", "#83bfe8"),
     "heat-5": ("#0b2f55", "#e2f1fc"),
 }
+#: Background of reservations.
+RESERVED = "var(--line)"
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY, BLACK, BROWN, ROSE = (
     f"var(--{name})" for name in ("blue", "orange", "green", "red", "purple", "grey", "black", "brown", "rose")
 )

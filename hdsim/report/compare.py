@@ -36,6 +36,7 @@ from hdsim.report.pairing import (
     run_directories,
     run_entries,
 )
+from hdsim.report.parts import parted, rows_of, run_of
 from hdsim.report.statistics import NO_INTERVAL, Floats, Interval, bootstrap, interquartile_mean
 from hdsim.results.metrics import GANG_METRICS, Direction, bounded_slowdown, direction, is_own, slowdown, unit
 from hdsim.results.run_directory.manifest import read_manifest
@@ -157,8 +158,16 @@ class Comparison:
         """Name of each run directory."""
         return {
             entry.path: joined(*map(key_text, (entry.scenario, entry.configuration, entry.replication)))
-            for entry in self.entries
+            for entry in self.whole
         }
+
+    @property
+    def whole(self) -> list[PlacedRun]:
+        """The runs with all their jobs; as `entries` where the jobs are not compared apart."""
+        if not any(entry.part for entry in self.entries):
+            return list(self.entries)
+        found = {entry.path: replace(entry, scenario=entry.scenario[:-1], part=None) for entry in self.entries}
+        return list(found.values())
 
 
 def compare(
@@ -168,6 +177,7 @@ def compare(
     labels: Mapping[str, str | Path] | None = None,
     *,
     strict: bool = False,
+    by: str | None = None,
 ) -> Comparison:
     """Compares runs.
 
@@ -178,10 +188,12 @@ def compare(
             first run's.
         labels: Labels, each with a run of the configuration that it stands for.
         strict: Refuse runs that failed, died, have not finished or are damaged, instead of leaving them out.
+        by: Column by whose values the jobs of each run are compared apart: ``partition``, ``account``, ``qos`` ...
 
     Raises:
         ConfigError: A directory has no finished run, fewer than two runs are left, or a metric is unknown.
     """
+    run_of.cache_clear()
     jobs_of.cache_clear()  # Runs may have been repeated in their directories since another comparison.
     directories = list(dict.fromkeys(path.resolve() for given in paths for path in run_directories(Path(given))))
     by_label = baseline is not None and not Path(baseline).exists()
@@ -211,6 +223,12 @@ def compare(
         entries, base = (
             (entries, place.configuration) if trained else _labelled(*run_entries(found, place.path), labels)
         )
+    if by is not None:
+        if trained:
+            raise ConfigError(
+                "expected replays of one workload, got trainings, whose windows have no jobs", where="--by"
+            )
+        entries = parted(entries, by)
     names = _metric_names(entries, metrics)
     check_definitions(found, names)
     scenarios = list(dict.fromkeys(entry.scenario for entry in entries))
@@ -359,7 +377,7 @@ class _JobSamples:
 
     def _values(self, name: str, entry: PlacedRun) -> Floats | None:
         """(J,) values of the jobs whose mean is the metric, None for other metrics."""
-        jobs = jobs_of(entry.path)
+        jobs = jobs_of(entry.path, entry.part)
         turnaround, execution = jobs["turnaround_time"], jobs["execution_time"]
         match name:
             case "mean_waiting_time":
@@ -380,19 +398,24 @@ class _JobSamples:
 
     def _same_jobs(self, a: PlacedRun, b: PlacedRun) -> bool:
         return all(
-            np.array_equal(jobs_of(a.path)[name], jobs_of(b.path)[name]) for name in ("job_id", "submission_time")
+            np.array_equal(jobs_of(a.path, a.part)[name], jobs_of(b.path, b.part)[name])
+            for name in ("job_id", "submission_time")
         )
 
 
 @lru_cache(maxsize=128)
-def jobs_of(path: Path) -> Mapping[str, NDArray[Any]]:
+def jobs_of(path: Path, part: tuple[str, str] | None = None) -> Mapping[str, NDArray[Any]]:
     """Returns the ids and times of the jobs of a run that were submitted in the period of its means.
+
+    Of a part, a column and its value, they are the jobs that have it.
 
     Raises:
         ConfigError: ``jobs.csv`` is missing or damaged.
     """
     jobs = read_jobs(path, ("job_id", "submission_time", "waiting_time", "turnaround_time", "execution_time"))
     counted = period_of(read_manifest(path)).has(jobs["submission_time"])
+    if part is not None:
+        counted &= rows_of(path, part, jobs["job_id"].tolist())
     return {name: column[counted] for name, column in jobs.items()}
 
 

@@ -177,6 +177,8 @@ def _means(comparison: Comparison, short: Mapping[str, str], directory: Path, me
     heads = [*_heads(comparison.rows), *(_with_unit(name, scales[name]) for name in metrics)]
     heads += ["reports"] if links else []
     if not metrics:
+        if comparison.entries[0].part:  # the same of every part
+            rows = rows[: len({row.configuration for row in comparison.rows})]
         return _section("Reports", "Pages of the runs.", sortable("reports", heads, rows)) if links else ""
     note = "Means; the best of each column in bold. A click on a head sorts by it."
     return _section("Means", note, sortable("means", heads, rows))

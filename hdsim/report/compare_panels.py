@@ -34,11 +34,11 @@ def panels(comparison: Comparison, short: Mapping[str, str]) -> list[Panel]:
     paths = {entry.path for entry in comparison.entries}
     if not all((path / "jobs.csv").is_file() and not (path / EVALUATION).is_file() for path in paths):
         return []
-    scenario = comparison.entries[0].scenario
-    entries = (entry for entry in comparison.entries if entry.scenario == scenario)
+    scenario = comparison.whole[0].scenario
+    entries = (entry for entry in comparison.whole if entry.scenario == scenario)
     groups = grouped(entries, lambda entry: short[text(entry.configuration)])
     drawn = dict(list(groups.items())[: len(_COLORS)])
-    note = f" Scenario {short[text(scenario)]}." if scenario else ""
+    note = f" Scenario {short.get(text(scenario), text(scenario))}." if scenario else ""
     note += f" The first {len(drawn)} of {len(groups)} configurations are drawn." if len(drawn) < len(groups) else ""
     runs = {name: read(entries[0].path, full=False) for name, entries in drawn.items()}
     which = {name: text(entries[0].replication) for name, entries in drawn.items()}

@@ -32,6 +32,10 @@ _TILES = {
 }
 
 
+#: Units of metrics that are 0 where a platform has no powers.
+_ENERGIES = ("J", "J s", "J s^2", "W")
+
+
 def render(run: Run) -> str:
     """Returns the page of a run."""
     return page(title(run), run.manifest, _header(run), _metrics(run) + _recorded(run), panels(run))
@@ -155,6 +159,9 @@ def _metrics(run: Run) -> str:
     values = run.metrics
     quantities, others = metrics.families(values)
     statistics = f"<div class='scroll'>{_statistics(quantities, values)}</div>"
+    if not run.platform.power.any():  # as of a site, whose files have none
+        values = {name: value for name, value in values.items() if metrics.unit(name) not in _ENERGIES}
+        others = [name for name in others if name in values]
     shown = main_metrics(values)
     exact = {label: lone(name, []).exact(values[name]) for name, label in _TILES.items() if label in shown}
     rest = [name for name in others if _TILES.get(name) not in shown]

@@ -147,7 +147,9 @@ def _named(config: Mapping[str, Any], *, cores: bool) -> dict[str, Any]:
             rest = {
                 setting: found
                 for setting, found in value.items()
-                if setting not in ("path", "_target_") and (not trained or setting in ("checkpoint", "sample"))
+                if setting not in ("path", "_target_")
+                and (not trained or setting in ("checkpoint", "sample"))
+                and not (setting == "site" and found == config.get("site"))  # told once
             }
         named |= {group: name} | {f"{group}.{setting}": found for setting, found in rest.items()}
     return named

@@ -46,6 +46,7 @@ class PlacedRun:
         scenario: Settings shared with the compared runs.
         configuration: Settings of its configuration.
         replication: Seed and part of the trace.
+        part: Column and value of the jobs that it has, None for all.
     """
 
     path: Path
@@ -53,6 +54,7 @@ class PlacedRun:
     scenario: Key
     configuration: Key
     replication: Key
+    part: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,11 @@ def run_entries(runs: Sequence[Finished], first: Path) -> tuple[list[PlacedRun],
     configuration = labels.told(settings, configuration)
     entries = [
         PlacedRun(
-            run.path, run.metrics, *(labels.key(setting, names) for names in (scenario, configuration, replication))
+            run.path,
+            run.metrics,
+            labels.key(setting, scenario),
+            labels.key(setting, configuration),
+            labels.key(setting, replication),
         )
         for run, setting in zip(runs, settings, strict=True)
     ]

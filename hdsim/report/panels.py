@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.report import distributions, gangs, jobs, learning
+from hdsim.report import distributions, gangs, jobs, learning, sites
 from hdsim.report.charts import (
     BINS,
     POINTS,
@@ -31,7 +31,7 @@ from hdsim.report.charts import (
     spans,
     step_line,
 )
-from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, ROSE, WAITS
+from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, RESERVED, ROSE, WAITS
 from hdsim.report.lanes import nodes_of, processors_of, spans_of, strip_of
 from hdsim.results import series
 from hdsim.util.arrays import Ints
@@ -143,20 +143,35 @@ def _job_blocks(run: Run, longest: float | None) -> Blocks | None:
         return None
     state = run.state[started]
     longest = longest_wait([run]) if longest is None else longest
+    cut_short = "preempted" if run.outages is None else "interrupted by a failure"
     color, labels = _by_wait(run.jobs["waiting_time"][started], longest)
     colors = WAITS
     marks = list(zip(labels, WAITS, strict=False))
     for label, found, special in (
         ("killed", np.isin(state, _KILLED), RED),
         ("failed", state == FinalState.COMPLETED_FAILED, BLACK),
-        ("interrupted by a failure", ran.requeued, BROWN),
+        (cut_short, ran.requeued, BROWN),
     ):
         color[found] = len(colors)
         colors = (*colors, special)
         marks.append((label, special))
-    seen = {colors[place] for place in np.unique(color).tolist()}
     of = {name: column[started] for name, column in run.jobs.items()}
-    return Blocks(
+    words = [
+        cut_short if again else jobs.OUTCOMES[FinalState(outcome)]
+        for outcome, again in zip(state.tolist(), ran.requeued.tolist(), strict=True)
+    ]
+    facts = (
+        Fact("job", [str(name) for name in of["job_id"].tolist()]),
+        Fact("cores", ran.sizes, "number"),
+        Fact("submitted", of["submission_time"], "time"),
+        Fact("waited", of["waiting_time"], "duration"),
+        Fact("started", ran.begin, "time"),
+        Fact("ended", ran.end, "time"),
+        Fact("ran", ran.end - ran.begin, "duration"),
+        *(Fact(jobs.label_of(name), jobs.names_of(of[name])) for name in jobs.owner_columns(of)),
+        Fact("state", words),
+    )
+    drawn = Blocks(
         x=_time(run),
         y=Axis("Core", "count", high=run.platform.n_cores),
         start=ran.begin,
@@ -167,27 +182,55 @@ def _job_blocks(run: Run, longest: float | None) -> Blocks | None:
         position=np.arange(run.platform.n_cores + 1, dtype=np.float32),
         color=color,
         colors=colors,
-        legend=tuple(mark for mark in marks if mark[1] in seen),
+        legend=(),
         lane="core",
         groups=nodes_of(run.platform, run.platform.node_first_core),
-        facts=(
-            Fact("job", [str(name) for name in of["job_id"].tolist()]),
-            Fact("cores", ran.sizes, "number"),
-            Fact("submitted", of["submission_time"], "time"),
-            Fact("waited", of["waiting_time"], "duration"),
-            Fact("started", ran.begin, "time"),
-            Fact("ended", ran.end, "time"),
-            Fact("ran", ran.end - ran.begin, "duration"),
-            Fact(
-                "state",
-                [
-                    "interrupted by a failure" if again else jobs.OUTCOMES[FinalState(outcome)]
-                    for outcome, again in zip(state.tolist(), ran.requeued.tolist(), strict=True)
-                ],
-            ),
-        ),
+        facts=facts,
         strip=strip_of(run.platform, run.platform.node_first_core),
         named=True,
+    )
+    drawn = _with_reservations(run, drawn)
+    seen = {drawn.colors[place] for place in np.unique(drawn.color).tolist()}
+    return replace(drawn, legend=tuple(mark for mark in (*marks, ("reserved", RESERVED)) if mark[1] in seen))
+
+
+def _with_reservations(run: Run, drawn: Blocks) -> Blocks:
+    """Adds the reservations of a site below the jobs, nodes next to each other in one block."""
+    found = sites.reservations(run)
+    if not found:
+        return drawn
+    item, low, high = [], [], []
+    for number, one in enumerate(found):
+        edges = np.flatnonzero(np.diff(one.nodes.astype(np.int8), prepend=0, append=0))
+        low += run.platform.node_first_core[edges[::2]].tolist()
+        high += run.platform.node_first_core[edges[1::2]].tolist()
+        item += [number] * (len(edges) // 2)
+    begin, end = np.array([one.begin for one in found]), np.array([one.end for one in found])
+    told: dict[str, Any] = {
+        "job": [f"reservation {one.name}" for one in found],
+        "cores": np.array([run.platform.node_cpu_cores[one.nodes].sum() for one in found]),
+        "started": begin,
+        "ended": end,
+        "ran": end - begin,
+        "state": [f"reserved for {one.holders}" for one in found],
+    }
+    facts = []
+    for fact in drawn.facts:
+        usual = [""] * len(found) if fact.kind == "text" else np.full(len(found), np.nan)
+        added = told.get(fact.label, usual)
+        text = fact.kind == "text"
+        facts.append(replace(fact, values=[*added, *fact.values] if text else np.append(added, fact.values)))
+    count = len(found)
+    return replace(
+        drawn,
+        start=np.append(begin, drawn.start),
+        finish=np.append(end, drawn.finish),
+        item=np.append(item, drawn.item + count).astype(np.int32),
+        low=np.append(low, drawn.low).astype(np.int32),
+        high=np.append(high, drawn.high).astype(np.int32),
+        color=np.append([len(drawn.colors)] * count, drawn.color).astype(np.uint8),
+        colors=(*drawn.colors, RESERVED),
+        facts=tuple(facts),
     )
 
 
@@ -200,6 +243,9 @@ def utilization(run: Run) -> Panel | None:
         devices = _percent(series.gpu_utilization(run))
         note += f" Of the {gpus:,} GPUs {devices.mean():.1f} % on average."
         lines = [_curve("cores", cores, BLUE, filled=True), _curve("GPUs", devices, GREEN)]
+    if (reserved := sites.reserved_cores(run)) is not None:
+        note += " Reserved are cores that only some jobs may use."
+        lines.append(_curve("reserved", reserved, GREY))
     axis = Axis("Busy cores and GPUs (%)" if gpus else "Busy cores (%)", high=100)
     return _over_time(run, "utilization", "Utilization", note, axis, tuple(lines))
 
@@ -225,8 +271,8 @@ def running(run: Run) -> Panel | None:
 
 
 def power(run: Run) -> Panel | None:
-    """Power of the whole platform; None where cores have no ids."""
-    if run.platform.kind == "quantities":
+    """Power of the whole platform; None where cores have no ids, or the platform has no powers."""
+    if run.platform.kind == "quantities" or not run.platform.power.any():
         return None
     steps = series.power(run)
     unit, size = next(
@@ -371,6 +417,7 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     queue,
     running,
     power,
+    sites.reserved,
     outages,
     oversubscribed_spans,
     oversubscribed_processors,
@@ -381,6 +428,7 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     distributions.slowdowns,
     distributions.slowdown_factors,
     distributions.barriers,
+    jobs.reasons,
     *jobs.OWNERS,
     jobs.table,
 )

@@ -101,7 +101,7 @@ def by_configuration(entries: Iterable[PlacedRun]) -> dict[tuple[str, str], Wait
     for entry in entries:
         if times := _recorded(entry.path, read_manifest(entry.path)):
             names = text(entry.scenario), text(entry.configuration)
-            runs.setdefault(names, []).append((jobs_of(entry.path), times))
+            runs.setdefault(names, []).append((jobs_of(entry.path, entry.part), times))
     found = {names: _pooled(parts) for names, parts in runs.items()}
     return {names: waits for names, waits in found.items() if waits is not None}
 

@@ -145,7 +145,8 @@
       at: (chart, x, y, slack) => {
         const lane = lastAtMost(chart.position, y);
         let best = -1, distance = slack;
-        for (let i = 0; i < chart.item.length; i++) {
+        // What is painted last lies on top.
+        for (let i = chart.item.length - 1; i >= 0; i--) {
           if (chart.low[i] > lane || chart.high[i] <= lane) continue;
           const item = chart.item[i], away = Math.max(chart.start[item] - x, x - chart.finish[item], 0);
           if (away < distance || (away === 0 && best < 0)) [best, distance] = [item, away];

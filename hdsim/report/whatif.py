@@ -21,9 +21,12 @@ _TITLES = {
     "qos": "QOS",
     "account": "Accounts",
     "size": "Sizes",
+    "reason": "Pending reasons without the changes",
     "week": "Weeks",
     "day": "Days",
 }
+#: Ratio of waits from which on a change is shown as a factor.
+_MANY_TIMES = 10.0
 
 
 @dataclass
@@ -61,7 +64,7 @@ def _change(group: Group, now: str, before: str) -> str:
     old, new = group.means[before], group.means[now]
     if math.isnan(old) or math.isnan(new) or old <= 0:
         return "-"
-    return f"{new / old - 1.0:+.0%}"
+    return f"{new / old - 1.0:+.0%}" if new < _MANY_TIMES * old else f"x {new / old:,.0f}"
 
 
 def _columns(answer: Answer) -> list[str]:
@@ -145,7 +148,12 @@ def render(answer: Answer) -> str:
                 values = [*group.means.values(), math.nan, math.nan]
                 cells += [Cell(escape(cell), value) for cell, value in zip(_cells(answer, group), values, strict=False)]
                 rows.append(cells)
-        parts.append(_section(_TITLES[kind], sortable(_TITLES[kind], [kind, "jobs", *_columns(answer)], rows)))
+        parts.append(
+            _section(
+                _TITLES[kind],
+                sortable(_TITLES[kind], ["QOS" if kind == "qos" else kind, "jobs", *_columns(answer)], rows),
+            )
+        )
     for name, found in (("Shorter waits", answer.winners), ("Longer waits", answer.losers)):
         if found:
             rows = [

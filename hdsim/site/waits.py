@@ -106,6 +106,18 @@ def tables(groups: Mapping[str, Sequence[str]], series: Mapping[str, Floats], mo
             )
 
 
+def reserved(site: Site, workload: Workload) -> str:
+    """Returns the reservations of a site that lie in the period of submissions: names, nodes, begins and lengths."""
+    first, last = (float(workload.original_submission_time[row]) for row in (0, -1))
+    zone = time_zone(site.time_zone)
+    return "; ".join(
+        f"{name}: {one.nodes or 'no nodes'} from {datetime.fromtimestamp(one.start, zone):%Y-%m-%d %H:%M} "
+        f"for {(one.end - one.start) / 3600.0:.4g} h"
+        for name, one in site.reservations.items()
+        if one.start < last and one.end > first
+    )
+
+
 def _order(kind: str, name: str, count: int) -> tuple[Any, ...]:
     if kind == "account":
         return (-count, name)

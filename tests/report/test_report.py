@@ -576,13 +576,15 @@ def test_users_and_queues(tmp_path: Path) -> None:
     for title, column in (("Users", "user"), ("Queues", "queue")):
         chart = made[title].views[0].chart
         assert isinstance(chart, ChartTable)
-        names, counts, waits, slowdowns, hours, shares = (fact.values for fact in chart.columns)
+        names, counts, waits, slowdowns, hours, shares, high, busy = (fact.values for fact in chart.columns)
         assert list(hours) == sorted(hours, reverse=True) and sum(shares) == pytest.approx(100)
+        assert sum(busy) == pytest.approx(100 * run.metrics["utilization"])
         for place, name in enumerate(names):
             own = run.jobs[column] == (-1 if name == "unknown" else int(name))
             execution, turnaround = (run.jobs[f"{what}_time"][own] for what in ("execution", "turnaround"))
             assert counts[place] == own.sum()
             assert waits[place] == pytest.approx(run.jobs["waiting_time"][own].mean())
+            assert high[place] == pytest.approx(np.percentile(run.jobs["waiting_time"][own], 95))
             assert slowdowns[place] == pytest.approx(np.maximum(turnaround / np.maximum(execution, 10), 1).mean())
             cores = run.jobs["requested_number_of_resources"][own]
             assert hours[place] == pytest.approx((cores * execution).sum() / 3600)
