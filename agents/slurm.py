@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.site.model import Site
     from hdsim.site.scheduler import SlurmScheduler, Start
+    from hdsim.util.arrays import Floats
     from hdsim.workload.model import Workload
 
 #: Seconds in which no change is missed: slurmctld looks once a second.
@@ -46,9 +47,11 @@ class SlurmAgent(Agent):
     Args:
         site: The site: a folder of ``hdsim site import``, its ``site.yaml``, or the content of that file, with the
             accounts of the file at ``path``, or a :class:`hdsim.site.model.Site`.
+        usage: (A,) what root and the associations of the site have used before the begin, see
+            :class:`hdsim.site.usage.RecordedUsage`; nothing by default.
     """
 
-    def __init__(self, site: str | Path | Mapping[str, Any] | Site) -> None:
+    def __init__(self, site: str | Path | Mapping[str, Any] | Site, usage: Floats | None = None) -> None:
         for package in ("ClusterShell", "pydantic"):
             optional(package)
         from hdsim.site.model import Site, load_site, site_of_settings
@@ -58,6 +61,7 @@ class SlurmAgent(Agent):
         if isinstance(site, str | Path):
             site = load_site(site)
         self.site = site if isinstance(site, Site) else site_of_settings(site, "site")
+        self._usage = usage
 
     def begin(self, cluster: Cluster) -> None:
         """Reads the jobs.
@@ -66,6 +70,7 @@ class SlurmAgent(Agent):
             ConfigError: The platform is not that of the site, or the site has rules that are not simulated.
             WorkloadError: A job asks for something that the site lacks.
         """
+        from hdsim.site.beginning import running_at_begin
         from hdsim.site.dependencies import Progress, dependencies_of
         from hdsim.site.jobs_table import jobs_table
         from hdsim.site.platform import nodes_of
@@ -76,8 +81,11 @@ class SlurmAgent(Agent):
         self._check_platform(cluster, [kind.cpus for _, kind in nodes_of(self.site)])
         columns = columns_of(workload)
         table = jobs_table(columns, self.site, workload.source)
-        self._begin = float(table.submitted[0]) if len(table) else 0.0
+        self._begin = float(workload.original_submission_time[0]) if len(table) else 0.0
+        self._resumed = running_at_begin(workload)
         self._scheduler: SlurmScheduler = SlurmScheduler(self.site, table, self._begin)
+        if self._usage is not None and self._scheduler.multifactor is not None:
+            self._scheduler.multifactor.fair_share.begin_with(self._usage)
         self._jobs = table
         given = self._scheduler.parameters
         self._delay = max(float(given["batch_sched_delay"]), 0.0)
@@ -147,7 +155,11 @@ class SlurmAgent(Agent):
             changed = True
         for job in cluster.rejected:
             self._reasons[job] = self._reasons[job] or "BadConstraints"
+        if self._resumed:
+            self._resume(cluster)
         for job in list(cluster.submitted):
+            if job not in cluster.queue:
+                continue
             # Dependencies are simulated, other begins are as recorded.
             again = job in cluster.ended
             eligible = now if job in self._dependencies and not again else float(self._jobs.eligible[job])
@@ -165,6 +177,19 @@ class SlurmAgent(Agent):
             self._main_at = min(self._main_at, math.ceil(now) + self._delay)
         self._pass(cluster, now)
         self._wake(cluster, now)
+
+    def _resume(self, cluster: Cluster) -> None:
+        """Starts the jobs that run at the begin; those for which there is no free CPU are rejected."""
+        from hdsim.site.beginning import resume
+
+        for job, (start, nodes) in self._resumed.items():
+            made = resume(self._scheduler, job, start, nodes)
+            if made is None:
+                self._turn_away(cluster, job, self._begin, "Resources")
+            else:
+                self._start(cluster, [made])
+                self._progress.started[job] = start
+        self._resumed = {}
 
     def state_at(self, now: float) -> SlurmScheduler:
         """Returns the scheduler, priorities being calculated until a time in seconds since the first submission."""

@@ -153,6 +153,19 @@ class FairShare:
         none = np.zeros(0, np.int64)
         self.calculate(none, none, begin)
 
+    def begin_with(self, usage: Floats) -> None:
+        """Sets the usage of (A,) associations in billing-seconds at the first calculation."""
+        self.shares.usage[:] = usage
+        none = np.zeros(0, np.int64)
+        self.calculate(none, none, self._last)
+
+    def last_reset(self, begin: float, now: float) -> float:
+        """Returns when usage was set to 0 last (PriorityUsageResetPeriod) from a begin on, which it is at the least."""
+        last = begin
+        while (following := self._next_reset(last)) <= now:
+            last = following
+        return last
+
     def start(self, job: int, now: float, rate: float, factor: float, cpus: int, nodes: int) -> None:
         """Notes that a job starts, how many billing-seconds it uses a second and by which factor seconds count."""
         billing = self.billing

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from hdsim.errors import WorkloadError
+from hdsim.site.beginning import recorded_nodes, recorded_times
 from hdsim.site.formats import expand_nodes
 from hdsim.site.jobs_table import jobs_table
 from hdsim.site.model import Site
@@ -23,24 +21,21 @@ def recorded_state(site: Site, workload: Workload, at: float, phase: float = 0.0
 
     Args:
         site: The site.
-        workload: Its jobs, with the columns ``recorded_start``, ``recorded_end`` and ``recorded_nodes``.
+        workload: Its jobs, with the columns ``recorded_start`` and ``recorded_end``, and ``recorded_nodes``
+            if the nodes count.
         at: Seconds after the first submission.
         phase: Seconds after the first submission of one of the calculations of priorities.
 
     Raises:
         WorkloadError: There are no recorded starts, or a job asks for something that the site lacks.
     """
-    if not {"recorded_start", "recorded_end", "recorded_nodes"} <= set(workload.further):
-        raise WorkloadError(
-            "expected recorded starts, as jobs.parquet of 'hdsim site import' has", where=workload.source
-        )
+    times, on = recorded_times(workload), recorded_nodes(workload)
     table = jobs_table(columns_of(workload), site, workload.source)
     begin = float(table.submitted[0])
     now, period = begin + at, site.priority.calculation_period
     scheduler = SlurmScheduler(site, table, begin + phase % period - period)
     shift = table.submitted - workload.original_submission_time
-    start = np.asarray(workload.further["recorded_start"], np.float64) + shift
-    end = np.asarray(workload.further["recorded_end"], np.float64) + shift
+    start, end = times.start + shift, times.end + shift
     place = {name: row for row, (name, _) in enumerate(nodes_of(site))}
     events: list[tuple[float, int, int]] = []
     for job, (began, ended, eligible) in enumerate(
@@ -57,9 +52,7 @@ def recorded_state(site: Site, workload: Workload, at: float, phase: float = 0.0
         if kind == 0:
             scheduler.end(job, time)
         elif kind == 1:
-            nodes = [
-                place[name] for name in expand_nodes(_text(workload.further["recorded_nodes"][job])) if name in place
-            ]
+            nodes = [place[name] for name in expand_nodes(on[job]) if name in place]
             cpus = [0] * len(nodes)
             cpus[:1] = [int(workload.requested_cores[job])]
             scheduler.hold(job, time, nodes or [0], cpus or [0])
@@ -67,7 +60,3 @@ def recorded_state(site: Site, workload: Workload, at: float, phase: float = 0.0
             scheduler.submit(job, time)
     scheduler.calculate(now)
     return scheduler
-
-
-def _text(value: Any) -> str:
-    return "" if value in (None, "None assigned") else str(value)

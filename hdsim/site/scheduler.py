@@ -21,7 +21,7 @@ from hdsim.site.kernels.passes import (
     PendingJobs,
     Rules,
     backfill_pass,
-    fits_empty,
+    fitting_nodes,
     main_pass,
     make_plan,
     make_space,
@@ -226,10 +226,27 @@ class SlurmScheduler:
             most, code = limits.submissions[place]
             if self._submitted[place] >= most:
                 return self.reasons.words[code]
-        access = Access(self.members, table.features, table.feature, self.service, self.calendar)
-        state = self.nodes, self._empty, table.demands, access, self._space
-        fits = any(fits_empty(*state, job, partition) for partition in table.partitions[job])
+        fits = any(self._fits(self._empty, self.members[[row]], job) for row in table.partitions[job])
         return "" if fits else "BadConstraints"
+
+    def _fits(self, usage: Usage, among: Flags, job: int) -> int:
+        """Returns the number of nodes that a job would get among (1, N) ones, 0 if it does not fit there.
+
+        The nodes are in `_space.chosen`.
+        """
+        table = self.jobs
+        access = Access(among, table.features, table.feature, self.service, self.calendar)
+        return int(fitting_nodes(self.nodes, usage, table.demands, access, self._space, job, 0))
+
+    def fitting(self, job: int, among: Flags) -> dict[int, int]:
+        """Returns those of (N,) nodes, in service or not, that a job would get if it started now, with CPUs on each."""
+        count = self._fits(self.usage, among[np.newaxis], job)
+        chosen = self._space.chosen
+        return dict(zip(chosen.node[:count].tolist(), chosen.cpus[:count].tolist(), strict=True))
+
+    def row_of(self, name: str) -> int | None:
+        """Returns the row of a node, None for an unknown name."""
+        return self._place.get(name)
 
     @property
     def depends_on_time(self) -> bool:
@@ -249,8 +266,7 @@ class SlurmScheduler:
         self.pending[job] = None
         self.running.first[job] = self.running.last[job] = 0  # of an earlier run
         self._order = None
-        for place in self.limits.waiting[job]:
-            self._submitted[place] += 1
+        self._count_in(job)
         if self.multifactor is not None:
             self.multifactor.submit(np.array([job]), now)
 
@@ -259,6 +275,10 @@ class SlurmScheduler:
         del self.pending[job]
         self._order = None
         self._count_out(job)
+
+    def _count_in(self, job: int) -> None:
+        for place in self.limits.waiting[job]:
+            self._submitted[place] += 1
 
     def _count_out(self, job: int) -> None:
         for place in self.limits.waiting[job]:
@@ -275,7 +295,11 @@ class SlurmScheduler:
 
     def hold(self, job: int, start: float, nodes: Iterable[int], cpus: Iterable[int]) -> None:
         """Notes that a job has run on nodes, with a number of CPUs on each, since a time in seconds since 1970."""
-        self.pending.pop(job, None)
+        if job in self.pending:
+            del self.pending[job]
+        else:
+            self._count_in(job)
+        self._order = None
         listed, on_each = np.array(list(nodes), np.int64), np.array(list(cpus), np.int64)
         self._reserve_places(len(listed))
         end = start + self.jobs.demands.limit[job]

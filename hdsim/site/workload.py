@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
+from hdsim.site.beginning import QUEUED
 
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
@@ -38,7 +39,8 @@ def columns_of(workload: Workload) -> dict[str, list[Any]]:
     """Returns the columns that :func:`hdsim.site.jobs_table.jobs_table` takes; None where a job has no value.
 
     Submissions are on the clock of the workload from the first one on, so that scaled arrivals count; a job becomes
-    eligible as long after its submission as was recorded.
+    eligible as long after its submission as was recorded. Jobs that are there at the begin were submitted before, see
+    :mod:`hdsim.site.beginning`.
     """
     first = float(workload.original_submission_time[0])
     submitted = first + workload.submission_time
@@ -62,6 +64,13 @@ def columns_of(workload: Workload) -> dict[str, list[Any]]:
     if "eligible" in workload.further:
         later = np.fmax(workload.further["eligible"].astype(np.float64) - workload.original_submission_time, 0.0)
         columns["eligible"] = np.where(np.isnan(later), submitted, submitted + later).tolist()
+    if QUEUED in workload.further:
+        since = np.asarray(workload.further[QUEUED], np.float64)
+        columns["submit"] = np.where(np.isnan(since), submitted, since).tolist()
+        if "eligible" in workload.further:
+            recorded = np.fmax(workload.further["eligible"].astype(np.float64), since)
+            eligible = np.where(np.isnan(recorded), since, recorded)
+            columns["eligible"] = np.where(np.isnan(since), columns["eligible"], eligible).tolist()
     return columns
 
 

@@ -349,24 +349,24 @@ def main_pass(
 
 
 @lean_kernel
-def fits_empty(
-    nodes: SiteNodes, empty: Usage, demands: Demands, access: Access, space: Space, job: int, partition: int
-) -> bool:
-    """Returns whether a job fits on the idle nodes of a partition, in service or not.
+def fitting_nodes(
+    nodes: SiteNodes, usage: Usage, demands: Demands, access: Access, space: Space, job: int, partition: int
+) -> int:
+    """Chooses nodes of a partition, in service or not, for a job; returns their number, 0 if it does not fit.
 
     Args:
         nodes: The nodes.
-        empty: Their use when no job runs.
+        usage: Their use.
         demands: Demands of all jobs.
         access: The nodes that jobs may be on.
-        space: Space.
+        space: Space; takes the choice.
         job: The job.
         partition: The partition.
     """
     for node in range(len(space.open)):
         space.open[node] = True
     _permitted(access, space.open, partition, job, space.among)
-    return choose(nodes, empty, demands, job, space.among, space.chosen) > 0
+    return choose(nodes, usage, demands, job, space.among, space.chosen)
 
 
 @part_of_kernel

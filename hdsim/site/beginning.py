@@ -1,0 +1,161 @@
+"""The jobs of a site from a moment on: those that run on their nodes, those that wait, and those that come.
+
+Jobs that are there at the begin have two columns of their own, which :class:`hdsim.agents.slurm.SlurmAgent` reads:
+``running_since`` and ``queued_since``, their starts and submissions in seconds since 1970, NaN for others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.errors import WorkloadError
+from hdsim.site.formats import expand_nodes
+from hdsim.util.arrays import Floats, read_only
+
+if TYPE_CHECKING:
+    from hdsim.site.scheduler import SlurmScheduler, Start
+    from hdsim.workload.model import Workload
+
+#: Columns of jobs that are there at the begin of a replay.
+RUNNING, QUEUED = "running_since", "queued_since"
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """Recorded times of (J,) jobs in seconds since 1970, NaN where a job has none."""
+
+    submitted: Floats
+    start: Floats
+    end: Floats
+
+    def runs(self, at: float) -> np.ndarray:
+        """(J,) whether each job runs at a time."""
+        return (self.start <= at) & (self.end > at)
+
+    def waits(self, at: float) -> np.ndarray:
+        """(J,) whether each job has been submitted and neither started nor left the queue at a time."""
+        left = np.where(np.isnan(self.start), self.end, self.start) <= at
+        return (self.submitted <= at) & ~left
+
+
+def recorded_times(workload: Workload) -> Times:
+    """Returns the recorded times of jobs; those that ran and have no end ended after their run time.
+
+    Raises:
+        WorkloadError: There are no recorded starts.
+    """
+    if not {"recorded_start", "recorded_end"} <= set(workload.further):
+        raise WorkloadError(
+            "expected recorded starts, as jobs.parquet of 'hdsim site import' has", where=workload.source
+        )
+    start = np.asarray(workload.further["recorded_start"], np.float64)
+    end = np.asarray(workload.further["recorded_end"], np.float64)
+    end = np.where(np.isnan(end), start + workload.runtime, end)
+    return Times(np.asarray(workload.original_submission_time), start, end)
+
+
+def recorded_nodes(workload: Workload) -> list[str]:
+    """Returns the recorded nodes of jobs in Slurm's form, empty where a job has none."""
+    nodes = workload.further.get("recorded_nodes")
+    if nodes is None:
+        return [""] * len(workload)
+    return ["" if value in (None, "None assigned") or value != value else str(value) for value in nodes.tolist()]
+
+
+def jobs_from(workload: Workload, at: float) -> Workload:
+    """Returns the jobs of a log from a moment on, which is time 0 if any job is there then.
+
+    Jobs that run have the run time that is left to them. Submissions are on the clock of the log.
+
+    Args:
+        workload: The jobs, with the columns ``recorded_start`` and ``recorded_end``; ``recorded_nodes`` are the nodes
+            on which they run, and where there are none, they are on some that suffice.
+        at: The moment in seconds since 1970.
+
+    Raises:
+        WorkloadError: There are no recorded starts, or no job is left.
+    """
+    times = recorded_times(workload)
+    runs, waits = times.runs(at), times.waits(at)
+    rows = np.flatnonzero(runs | waits | (times.submitted > at))
+    if not len(rows):
+        raise WorkloadError("expected jobs that run, wait or come after the begin, got none", where=workload.source)
+    columns = workload.columns_at(rows)
+    there = runs[rows] | waits[rows]
+    submitted = np.where(there, at, times.submitted[rows])
+    columns["runtime"] = read_only(np.where(runs[rows], times.end[rows] - at, workload.runtime[rows]))
+    columns["original_submission_time"] = read_only(submitted)
+    columns["submission_time"] = read_only(submitted - submitted[0])
+    columns["further"] |= {
+        RUNNING: read_only(np.where(runs[rows], times.start[rows], math.nan)),
+        QUEUED: read_only(np.where(there, times.submitted[rows], math.nan)),
+    }
+    return dataclasses.replace(workload, **columns)
+
+
+def running_at_begin(workload: Workload) -> dict[int, tuple[float, str]]:
+    """Returns start in seconds since 1970 and nodes, in Slurm's form, of the jobs that run at the begin of a replay.
+
+    Those on one node are first, as their CPUs are known.
+    """
+    if RUNNING not in workload.further:
+        return {}
+    since = np.asarray(workload.further[RUNNING], np.float64)
+    nodes = recorded_nodes(workload)
+    rows = np.flatnonzero(~np.isnan(since)).tolist()
+    found = {row: (float(since[row]), nodes[row]) for row in rows}
+    several = {row: not text or "[" in text or "," in text for row, (_, text) in found.items()}
+    return {row: found[row] for row in sorted(rows, key=lambda row: (several[row], found[row][0]))}
+
+
+def resume(scheduler: SlurmScheduler, job: int, start: float, listed: str) -> Start | None:
+    """Gives a job that has run since a time what it holds; returns its nodes, or None if none of them has a free CPU.
+
+    The CPUs on each of its nodes, which no log has, are as many as it would get there now, or divided evenly, as far as
+    CPUs are free.
+
+    Args:
+        scheduler: The scheduler.
+        job: The job.
+        start: Its start in seconds since 1970.
+        listed: Its nodes in Slurm's form; without any, those that the scheduler would choose, and where none suffice,
+            the first ones of its partition with free CPUs.
+    """
+    from hdsim.site.scheduler import Start
+
+    jobs, free = scheduler.jobs, scheduler.usage.cpus
+    nodes = [node for name in expand_nodes(listed) if (node := scheduler.row_of(name)) is not None] if listed else []
+    among = scheduler.members[jobs.partitions[job][0]].copy()
+    if nodes:
+        among[:] = False
+        among[nodes] = True
+    chosen = scheduler.fitting(job, among)
+    if not chosen or (nodes and len(chosen) < len(nodes)):
+        known, nodes = bool(nodes), np.flatnonzero(among & (free > 0)).tolist()
+        wanted = max(int(jobs.demands.cpus[job]), len(nodes) if known else 1)
+        if jobs.demands.whole[job] and known:
+            wanted = int(free[nodes].sum())
+        chosen = _divided(wanted, {node: int(free[node]) for node in nodes}, even=known)
+    if not chosen:
+        return None
+    scheduler.hold(job, start, chosen.keys(), chosen.values())
+    return Start(job, list(chosen), list(chosen.values()), backfilled=False)
+
+
+def _divided(wanted: int, free: dict[int, int], *, even: bool) -> dict[int, int]:
+    """Returns the CPUs on each node of a job that wants a number of them, evenly or as many as there are on the first.
+
+    Nodes without any are left out.
+    """
+    given: dict[int, int] = {}
+    for place, (node, most) in enumerate(sorted(free.items(), key=lambda each: each[1]) if even else free.items()):
+        share = math.ceil(wanted / (len(free) - place)) if even else wanted
+        number = min(share, most)
+        wanted -= number
+        if number > 0:
+            given[node] = number
+    return dict(sorted(given.items()))

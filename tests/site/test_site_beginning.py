@@ -1,0 +1,175 @@
+"""Replays that begin with jobs that run and wait: they go on as the one that began before."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from test_site_replay import make_site
+
+from hdsim.agents.slurm import SlurmAgent
+from hdsim.errors import WorkloadError
+from hdsim.platform.model import Platform
+from hdsim.results.result import Result
+from hdsim.simulation.simulation import simulate
+from hdsim.site.beginning import jobs_from
+from hdsim.site.model import Site
+from hdsim.site.platform import platform_document
+from hdsim.site.replaying import recorded_state
+from hdsim.site.usage import RecordedUsage
+from hdsim.workload.model import Workload
+
+_FIRST = 1_000_000.0
+
+
+def random_jobs(site: Site, jobs: int, seed: int) -> Workload:
+    """Jobs of two users on a site, submitted at whole seconds from `_FIRST` on."""
+    rng = np.random.default_rng(seed)
+    at = np.sort(rng.integers(0, 8 * jobs, jobs)).astype(float)
+    runtime = rng.integers(20, 200, jobs).astype(float)
+    return Workload.from_columns(
+        submission_time=at,
+        original_submission_time=_FIRST + at,
+        runtime=runtime,
+        requested_cores=rng.integers(1, 9, jobs),
+        requested_time=runtime * rng.integers(1, 4, jobs),
+        user=rng.integers(0, 2, jobs),
+        group=0,
+        queue=0,
+        partition=0,
+        names={
+            "user": {0: "u1", 1: "u2"},
+            "group": {0: "a1"},
+            "queue": dict(enumerate(site.qos)),
+            "partition": dict(enumerate(site.partitions)),
+        },
+    )
+
+
+def replayed(site: Site, jobs: Workload, usage: Any = None) -> Result:
+    platform = Platform.from_dict(platform_document(site), "test")
+    return simulate(platform, jobs, SlurmAgent(site, usage), check=True)
+
+
+def recorded(site: Site, jobs: Workload) -> Workload:
+    """Jobs with the starts, ends and nodes of their replay as recorded ones."""
+    result = replayed(site, jobs)
+    first = float(jobs.original_submission_time[0])
+    own = {
+        "recorded_start": first + result.starting_time,
+        "recorded_end": first + result.finish_time,
+        "recorded_nodes": result.columns["nodes"],
+    }
+    return dataclasses.replace(jobs, further={**jobs.further, **own})
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_replay_from_a_moment_on_goes_on_as_the_whole_one(seed: int, *, whole: bool) -> None:
+    site = make_site(partitions={"main": {"nodes": "ALL", "default": True, "oversubscribe": "EXCLUSIVE"}})
+    site = site if whole else make_site()
+    log = recorded(site, random_jobs(site, 60, seed))
+    start = log.further["recorded_start"]
+    for at in (_FIRST + 300.5, _FIRST + 600.5):
+        rest = jobs_from(log, at)
+        there = len(log) - len(rest)
+        assert (~np.isnan(rest.further["running_since"])).any() and (~np.isnan(rest.further["queued_since"])).sum() > 2
+        found = replayed(site, rest).starting_time + at
+        expected = start[np.isin(log.job_id, rest.job_id)]
+        later = expected > at
+        assert there > 0 and later.sum() > 10
+        assert np.abs(found - expected)[later].max() <= 1.0  # passes are made at whole seconds
+
+
+def test_a_running_job_ends_at_its_limit_in_the_plans_of_others() -> None:
+    """A job for half an hour that has run for 20 minutes leaves its nodes 10 minutes later at the latest."""
+    site = make_site()
+    site.slurm.parameters |= {"batch_sched_delay": 0, "bf_interval": 1}
+    jobs = Workload.from_columns(
+        job_id=["old", "wide", "short", "long"],
+        submission_time=[0.0, 1200.0, 1201.0, 1202.0],
+        original_submission_time=[_FIRST, _FIRST + 1200, _FIRST + 1201, _FIRST + 1202],
+        runtime=[1500.0, 60.0, 590.0, 600.0],
+        requested_cores=[4, 8, 4, 4],
+        requested_time=[1800.0, 60.0, 590.0, 700.0],
+        user=0,
+        group=0,
+        queue=0,
+        partition=0,
+        names={"user": {0: "u1"}, "group": {0: "a1"}, "queue": {0: "normal"}, "partition": {0: "main"}},
+        further={
+            "recorded_start": np.array([_FIRST, math.nan, math.nan, math.nan]),
+            "recorded_end": np.array([_FIRST + 1500, math.nan, math.nan, math.nan]),
+            "recorded_nodes": np.array(["n2", None, None, None], object),
+        },
+    )
+    rest = jobs_from(jobs, _FIRST + 1199.0)
+    assert rest.runtime.tolist() == [301.0, 60.0, 590.0, 600.0]
+    result = replayed(site, rest)
+    # The wide job may wait until 1800 as far as the scheduler knows: the short one fits before that on n1, the long one
+    # does not, and the wide one starts when the short one has ended.
+    assert result.columns["nodes"].tolist()[0] == "n2"
+    assert [round(start) for start in result.starting_time.tolist()] == [0, 592, 2, 652]
+
+
+@pytest.mark.parametrize("nodes", ["n[1-2]", "", "n9"])
+def test_running_jobs_without_known_nodes_are_on_some_that_suffice(nodes: str) -> None:
+    site = make_site()
+    jobs = Workload.from_columns(
+        submission_time=[0.0, 0.0, 100.0],
+        original_submission_time=[_FIRST, _FIRST, _FIRST + 100],
+        runtime=[500.0, 300.0, 10.0],
+        requested_cores=[5, 3, 8],
+        requested_time=600.0,
+        user=0,
+        group=0,
+        queue=0,
+        partition=0,
+        names={"user": {0: "u1"}, "group": {0: "a1"}, "queue": {0: "normal"}, "partition": {0: "main"}},
+        further={
+            "recorded_start": np.array([_FIRST, _FIRST, math.nan]),
+            "recorded_end": np.array([_FIRST + 500, _FIRST + 300, math.nan]),
+            "recorded_nodes": np.array([nodes, nodes, None], object),
+        },
+    )
+    result = replayed(site, jobs_from(jobs, _FIRST + 50.0))
+    assert result.finish_time.tolist()[:2] == [450.0, 250.0]
+    assert result.starting_time.tolist() == [0.0, 0.0, 450.0]
+
+
+def test_the_usage_of_accounts_is_that_of_the_recorded_runs() -> None:
+    weights = {"type": "multifactor", "weight_fair_share": 1000, "calculation_period": 60, "decay_half_life": 3600}
+    site = make_site(priority=weights)
+    log = recorded(site, random_jobs(site, 60, 4))
+    at = float(np.nanmax(log.further["recorded_end"])) - log.original_submission_time[0] + 10.0
+    state = recorded_state(site, log, at)
+    assert state.multifactor is not None
+    share = state.multifactor.fair_share
+    used = RecordedUsage(site, log).at(state.multifactor.calculated)
+    assert used is not None and used.min() > 0
+    np.testing.assert_allclose(used, share.shares.usage, rtol=0.02)
+
+
+def test_a_replay_with_earlier_usage_goes_on_as_the_whole_one() -> None:
+    weights = {"type": "multifactor", "weight_fair_share": 1000, "calculation_period": 60, "decay_half_life": 0}
+    site = make_site(priority=weights)
+    log = recorded(site, random_jobs(site, 60, 5))
+    at = _FIRST + 240.0
+    rest = jobs_from(log, at)
+    expected = log.further["recorded_start"][np.isin(log.job_id, rest.job_id)]
+    usage = RecordedUsage(site, log).at(at)
+    later = expected > at + 1
+
+    def error(start: Any) -> float:
+        return float(np.abs(start + at - expected)[later].mean())
+
+    with_usage, without = (error(replayed(site, rest, given).starting_time) for given in (usage, None))
+    assert with_usage < 1.0 < without
+
+
+def test_a_log_without_recorded_starts_has_no_state() -> None:
+    with pytest.raises(WorkloadError, match=r"expected recorded starts, as jobs\.parquet"):
+        jobs_from(random_jobs(make_site(), 5, 1), _FIRST)
