@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -27,8 +28,22 @@ _MANY = 5_000
 @click.command()
 @click.argument("site", type=FOLDER)
 @click.argument("changes", nargs=-1, metavar="[CHANGE]...")
+@click.option(
+    "--from",
+    "begin",
+    metavar="TIME",
+    help="Begin at a time, such as 2026-03-09T08:00:00, with the jobs that ran and waited then, and usage until then.",
+)
+@click.option("--to", "end", metavar="TIME", help="Leave jobs out that were submitted from this time on.")
+@click.option(
+    "--usage",
+    type=FILE,
+    help="What accounts have used at the begin, as 'sshare -a -P' printed it  [default: that of the log before].",
+)
 @click.option("--html", type=FILE, help="Write a page as well.")
-def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
+def whatif(
+    site: Path, changes: tuple[str, ...], begin: str | None, end: str | None, usage: Path | None, html: Path | None
+) -> None:
     """Replay the jobs of SITE, a folder of 'hdsim site import', as it was and with changes, and compare waits.
 
     \b
@@ -36,6 +51,7 @@ def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
     hdsim whatif lab partition.long.max_time=24h slurm.bf_max_job_test=1000
     hdsim whatif lab nodes.gpu+=20 qos.high.priority=100 --html answer.html
     hdsim whatif lab reserve=n[1-4],start=2026-03-09T08:00:00,duration=7d,accounts=chem
+    hdsim whatif lab --from 2026-03-09 --to 2026-03-23 partition.long.max_time=24h
 
     Without changes it shows how well the simulation agrees with the record. docs/slurm.md explains the columns.
     """  # noqa: D301 - click reads the backspace character
@@ -51,14 +67,15 @@ def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
     rules = load_site(site)
     other = changed(rules, list(changes)) if changes else None
     jobs = load_workload(site / "jobs.parquet", memory="none", memory_bandwidth="none", status="queued")
+    jobs, used, told = _window(rules, jobs, begin, end, usage)
     recorded = _recorded(jobs)
     changes_of_jobs = None if other is None else _in_reservations(jobs, rules, other)
-    before, after = _replays(rules, jobs, other, changes_of_jobs)
+    before, after = _replays(rules, jobs, other, changes_of_jobs, used)
     groups = groups_of(jobs, rules)
     series = {"recorded": recorded, "simulated": _waits(before)}
     calibration = calibrate(groups, recorded, series["simulated"])
     groups["reason"] = [str(word or "-") for word in before.columns["reason"].tolist()]
-    facts = {"mean wait": _means(series), "utilization": f"{before.metrics['utilization']:.3f}"}
+    facts = {"begin": told, "mean wait": _means(series), "utilization": f"{before.metrics['utilization']:.3f}"}
     won: tuple[Any, Any] = ([], [])
     rejected: dict[str, int] = {}
     if after is not None:
@@ -81,37 +98,80 @@ def whatif(site: Path, changes: tuple[str, ...], html: Path | None) -> None:
 
 
 def _replays(
-    site: Site, jobs: Workload, other: Site | None, changed_jobs: Workload | None
+    site: Site, jobs: Workload, other: Site | None, changed_jobs: Workload | None, used: Floats | None
 ) -> tuple[Result, Result | None]:
     """Replays jobs as it was and, of many jobs in another process, with changes."""
     if other is None or changed_jobs is None:
-        return _replay(site, jobs), None
+        return _replay(site, jobs, used), None
     if len(jobs) < _MANY:
-        return _replay(site, jobs), _replay(other, changed_jobs)
+        return _replay(site, jobs, used), _replay(other, changed_jobs, used)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        later = pool.submit(_replay, other, changed_jobs, shown=False)
-        return _replay(site, jobs), later.result()
+        later = pool.submit(_replay, other, changed_jobs, used, shown=False)
+        return _replay(site, jobs, used), later.result()
 
 
-def _replay(site: Site, jobs: Workload, *, shown: bool = True) -> Result:
+def _window(
+    site: Site, jobs: Workload, begin: str | None, end: str | None, usage: Path | None
+) -> tuple[Workload, Floats | None, str]:
+    """The jobs of a part of the log, what accounts have used before it, and how the replay begins, in words."""
+    from hdsim.site.beginning import QUEUED, RUNNING, jobs_from
+    from hdsim.site.usage import RecordedUsage, read_usage
+
+    used, told = (None, "with the first job, an empty machine and no usage; the first days differ by that (--from)")
+    if usage is not None:
+        used = read_usage(usage, site)
+        told = f"with the first job and an empty machine; usage of accounts as in {usage}"
+    if begin is not None:
+        log, at = jobs, _time("--from", begin, site)
+        jobs = jobs_from(log, at)
+        used = RecordedUsage(site, log).at(at) if used is None else used
+        runs = int((~np.isnan(jobs.further[RUNNING])).sum())
+        waits = int((~np.isnan(jobs.further[QUEUED])).sum()) - runs
+        source = "of the log before" if usage is None else f"as in {usage}"
+        told = f"{begin} with {runs:,} jobs that run (left out of means) and {waits:,} that wait; usage {source}"
+    if end is not None:
+        rows = np.flatnonzero(jobs.original_submission_time < _time("--to", end, site))
+        if not len(rows):
+            raise ConfigError(f"expected a time after the first submission, got '{end}'", where="--to")
+        jobs = dataclasses.replace(jobs, **jobs.columns_at(rows))
+        told += f"; jobs submitted before {end}"
+    return jobs, used, told
+
+
+def _time(option: str, text: str, site: Site) -> float:
+    """Seconds since 1970 of a time of the site."""
+    from hdsim.site.formats import parse_date
+
+    try:
+        return parse_date(text, site.time_zone)
+    except ValueError as error:
+        raise ConfigError(str(error), where=option) from None
+
+
+def _replay(site: Site, jobs: Workload, used: Floats | None, *, shown: bool = True) -> Result:
     from hdsim.agents.slurm import SlurmAgent
     from hdsim.platform.model import Platform
     from hdsim.simulation.simulation import simulate
     from hdsim.site.platform import platform_document
 
     platform = Platform.from_dict(platform_document(site), site.name)
-    return simulate(platform, jobs, SlurmAgent(site), progress=shown)
+    return simulate(platform, jobs, SlurmAgent(site, used), progress=shown)
 
 
 def _recorded(jobs: Workload) -> Floats:
     """(J,) recorded waits in seconds, NaN for jobs that did not start."""
+    from hdsim.site.waits import waited_before
+
     if "recorded_start" not in jobs.further:
         return np.full(len(jobs), np.nan)
-    return np.asarray(jobs.further["recorded_start"], np.float64) - jobs.original_submission_time
+    start = np.asarray(jobs.further["recorded_start"], np.float64)
+    return np.asarray(start - jobs.original_submission_time + waited_before(jobs))
 
 
 def _waits(result: Result) -> Floats:
-    return np.asarray(result.starting_time - result.workload.submission_time)
+    from hdsim.site.waits import waited_before
+
+    return np.asarray(result.starting_time - result.workload.submission_time + waited_before(result.workload))
 
 
 def _means(series: dict[str, Floats]) -> str:
@@ -130,8 +190,6 @@ def _rejected(before: Result, after: Result) -> dict[str, int]:
 
 def _in_reservations(jobs: Workload, before: Site, after: Site) -> Workload:
     """Returns jobs of which those of the users and accounts of new reservations ask for them while they last."""
-    import dataclasses
-
     from hdsim.site.workload import names
 
     new = {name: one for name, one in after.reservations.items() if name not in before.reservations}

@@ -1,13 +1,17 @@
-"""Usage of the accounts and users of a site until a moment of its log."""
+"""Usage of the accounts and users of a site until a moment: by its log, or as sshare prints it."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hdsim.errors import ConfigError
+from hdsim.site.accounts import accounts_of
 from hdsim.site.beginning import recorded_times
+from hdsim.site.formats import read_text
 from hdsim.site.jobs_table import jobs_table
 from hdsim.site.scheduler import SlurmScheduler
 from hdsim.site.workload import columns_of
@@ -70,3 +74,31 @@ class RecordedUsage:
         for row in range(len(used) - 1, 0, -1):  # each row comes after the one above it
             used[tree.above[row]] += used[row]
         return used
+
+
+def read_usage(path: Path, site: Site) -> Floats:
+    """Returns the (A,) usage of root and the associations in billing-seconds from what ``sshare -a -P`` prints.
+
+    Raises:
+        ConfigError: The file cannot be read, has no such columns, or has none of the associations of the site.
+    """
+    columns = ("Account", "User", "RawUsage")
+    header: list[str] = []
+    found: dict[tuple[str, str], float] = {}
+    for place, line in enumerate(read_text(path).splitlines(), 1):
+        cells = [cell.strip() for cell in line.split("|")]
+        if not header:
+            header = cells if set(columns) <= set(cells) else []
+            continue
+        account, user, used = (cells[header.index(name)] if len(cells) >= len(header) else "" for name in columns)
+        if not account:
+            continue
+        if not used.isdecimal():
+            raise ConfigError(f"RawUsage: expected a number, got '{used}'", where=f"{path}:{place}")
+        found[account, user] = float(used)
+    if not header:
+        raise ConfigError("expected the columns Account, User and RawUsage, as 'sshare -a -P' prints", where=str(path))
+    rows = [(one.account, one.user) for one in accounts_of(site).rows]
+    if not set(rows[1:]) & set(found):
+        raise ConfigError("expected accounts and users of the site, got none of them", where=str(path))
+    return np.array([found.get(row, 0.0) for row in rows])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.site.beginning import QUEUED, RUNNING
 from hdsim.site.formats import time_zone
 from hdsim.site.workload import names
 from hdsim.util.arrays import Floats
@@ -116,6 +117,16 @@ def reserved(site: Site, workload: Workload) -> str:
         for name, one in site.reservations.items()
         if one.start < last and one.end > first
     )
+
+
+def waited_before(workload: Workload) -> Floats:
+    """Returns the (J,) seconds that jobs have waited before the begin of a replay, NaN for those that run then."""
+    if QUEUED not in workload.further:
+        return np.zeros(len(workload))
+    since = np.asarray(workload.further[QUEUED], np.float64)
+    runs = ~np.isnan(np.asarray(workload.further[RUNNING], np.float64))
+    before = np.nan_to_num(workload.original_submission_time - since)
+    return np.where(runs, np.nan, before)
 
 
 def _order(kind: str, name: str, count: int) -> tuple[Any, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,10 @@ import pytest
 from test_site_replay import make_site, run, site_folder
 
 from hdsim.errors import ConfigError
+from hdsim.site.accounts import accounts_of
 from hdsim.site.changes import changed
+from hdsim.site.model import load_site
+from hdsim.site.usage import read_usage
 from hdsim.site.waits import Calibration, calibrate
 
 
@@ -97,3 +102,88 @@ def test_waits_before_and_after_are_printed_and_drawn(
     assert "never run after the changes: 4 PartitionTimeLimit" in told
     page = (tmp_path / "answer.html").read_text(encoding="utf-8")
     assert "partition.short.max_time=5min" in page and "Partitions" in page
+
+
+#: Seconds from 1970 to 2026-03-02T10:00:00 in UTC.
+_FIRST = 1_772_445_600
+
+
+def recorded_folder(tmp_path: Path) -> Path:
+    """A site whose recorded starts and nodes are those of its replay, which has a queue all the time."""
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    (dump / "slurm.conf").write_text(
+        "ClusterName=lab\nNodeName=n[1-2] CPUs=4\nPartitionName=main Nodes=ALL Default=YES MaxTime=60\n"
+        "SchedulerParameters=batch_sched_delay=0,bf_interval=1\nPriorityType=priority/multifactor\n"
+        "PriorityWeightFairshare=1000\n"
+    )
+    (dump / "assoc.txt").write_text(
+        "Account|User|Share|ParentName\nroot||1|\na1||1|root\na2||3|root\na1|u0||\na1|u1||\na2|u2||\n"
+    )
+    rng = np.random.default_rng(7)
+    rows = list(zip(range(1, 61), rng.integers(1, 9, 60), rng.integers(60, 400, 60), strict=True))
+    starts, nodes = {str(job): _FIRST + 60 * job for job, _, _ in rows}, {str(job): "n1" for job, _, _ in rows}
+    for folder in ("dummy", "site"):
+        lines = ["JobID|User|Account|QOS|Submit|Start|End|ElapsedRaw|TimelimitRaw|State|ReqTRES|AllocTRES|NodeList"]
+        for job, cpus, seconds in rows:
+            start, tres = starts[str(job)], f"cpu={cpus},node={1 + (cpus > 4)}"
+            times = f"{_FIRST + 60 * job}|{start}|{start + seconds}|{seconds}"
+            lines.append(
+                f"{job}|u{job % 3}|a{1 + (job % 3) // 2}|normal|{times}|10|COMPLETED|{tres}|{tres}|{nodes[str(job)]}"
+            )
+        (dump / "sacct.txt").write_text("\n".join(lines) + "\n")
+        run("site", "import", str(dump), "-o", folder)
+        if folder == "dummy":
+            run("run", "site=dummy", "hydra.run.dir=first")
+            with Path("first/jobs.csv").open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    starts[row["job_id"]] = _FIRST + 60 + round(float(row["starting_time"]))
+                    nodes[row["job_id"]] = row["nodes"]
+    return tmp_path / "site"
+
+
+def test_a_replay_from_the_midst_of_a_log_goes_on_as_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = recorded_folder(tmp_path)
+    capsys.readouterr()
+    run("whatif", str(folder), "--from", "2026-03-02T10:31:00")
+    told = capsys.readouterr().out
+    begin = next(line for line in told.splitlines() if line.startswith("begin: "))
+    found = re.fullmatch(
+        r"begin: 2026-03-02T10:31:00 with (\d+) jobs that run \(left out of means\) and (\d+) that wait; "
+        r"usage of the log before",
+        begin,
+    )
+    assert found and int(found[1]) > 1 and int(found[2]) > 3
+    assert "simulated over recorded mean wait 1.00" in told
+    run("whatif", str(folder), "--to", str(_FIRST + 3000))
+    told = capsys.readouterr().out
+    assert "begin: with the first job, an empty machine and no usage" in told
+    assert "lab: 49 jobs" in told
+
+
+def test_usage_is_read_as_sshare_prints_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = recorded_folder(tmp_path)
+    capsys.readouterr()
+    run("site", "priority", str(folder), "--at", "2400", "--shares")
+    printed = capsys.readouterr().out
+    (tmp_path / "usage.txt").write_text(printed)
+    site = load_site(folder)
+    used = read_usage(tmp_path / "usage.txt", site)
+    rows = [line.split("|") for line in printed.splitlines()[1:]]
+    by_name = {(row[0].strip(), row[1]): float(row[4]) for row in rows}
+    assert used.tolist() == [by_name[one.account, one.user] for one in accounts_of(site).rows]
+    assert used[0] > 0 and used[0] == pytest.approx(used[1:].sum() / 2, abs=3)
+    for text, message in (
+        ("Account|User\na1|u1\n", "expected the columns Account, User and RawUsage"),
+        ("Account|User|RawUsage\na1|u1|much\n", r"usage\.txt:2: RawUsage: expected a number, got 'much'"),
+        ("Account|User|RawUsage\nx|y|3\n", "expected accounts and users of the site, got none of them"),
+    ):
+        (tmp_path / "usage.txt").write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            read_usage(tmp_path / "usage.txt", site)
