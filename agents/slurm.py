@@ -46,21 +46,24 @@ class SlurmAgent(Agent):
 
     Args:
         site: The site: a folder of ``hdsim site import``, its ``site.yaml``, or the content of that file, with the
-            accounts of the file at ``path``, or a :class:`hdsim.site.model.Site`.
+            accounts of the file at ``path``, or a :class:`hdsim.site.model.Site`. Without a ``path`` and nodes it is
+            made of the platform, the jobs and the rules in it, see :func:`hdsim.site.bare.bare_site`.
         usage: (A,) what root and the associations of the site have used before the begin, see
             :class:`hdsim.site.usage.RecordedUsage`; nothing by default.
     """
 
-    def __init__(self, site: str | Path | Mapping[str, Any] | Site, usage: Floats | None = None) -> None:
+    def __init__(self, site: str | Path | Mapping[str, Any] | Site | None = None, usage: Floats | None = None) -> None:
         for package in ("ClusterShell", "pydantic"):
             optional(package)
-        from hdsim.site.model import Site, load_site, site_of_settings
+        from hdsim.site.model import Site, load_site, site_of, site_of_settings
 
-        if site is None or site == {"path": None}:
-            raise ConfigError("expected a site: site=FOLDER of 'hdsim site import'", where="agent.site")
+        self._rules: dict[str, Any] | None = None  # of a site that is made of platform and jobs
         if isinstance(site, str | Path):
             site = load_site(site)
-        self.site = site if isinstance(site, Site) else site_of_settings(site, "site")
+        if site is None or (isinstance(site, Mapping) and not site.get("path") and not site.get("nodes")):
+            self._rules = {key: value for key, value in (site or {}).items() if key != "path"}
+            site = site_of(self._rules, "site")
+        self.site: Site = site if isinstance(site, Site) else site_of_settings(site, "site")
         self._usage = usage
 
     def begin(self, cluster: Cluster) -> None:
@@ -70,6 +73,7 @@ class SlurmAgent(Agent):
             ConfigError: The platform is not that of the site, or the site has rules that are not simulated.
             WorkloadError: A job asks for something that the site lacks.
         """
+        from hdsim.site.bare import bare_site, named
         from hdsim.site.beginning import running_at_begin
         from hdsim.site.dependencies import Progress, dependencies_of
         from hdsim.site.jobs_table import jobs_table
@@ -78,6 +82,9 @@ class SlurmAgent(Agent):
         from hdsim.site.workload import columns_of
 
         workload, platform = cluster.workload, cluster.platform
+        if self._rules is not None:
+            workload = named(workload)
+            self.site = bare_site(self._rules, platform, workload)
         self._check_platform(cluster, [kind.cpus for _, kind in nodes_of(self.site)])
         columns = columns_of(workload)
         table = jobs_table(columns, self.site, workload.source)

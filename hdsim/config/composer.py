@@ -312,7 +312,7 @@ class Composer:
             # A file of a plug-in is an option as well: agent=fcfs,mine.py.
             self._add_option(group, name, {"path": file}, package=top)
             return True
-        if top == "site" and missing not in self._files:
+        if top == "site" and missing not in self._files and not (group != top and self._is_group(group)):
             self._files.add(missing)
             self._add_option(group, name, _site_settings(file), package=top)
             return True
@@ -344,8 +344,9 @@ class Composer:
             )
         if isinstance(error, MissingConfigException) and error.missing_cfg_file:
             missing = error.missing_cfg_file
-            # An option given as a path has slashes of its own; only groups of Hydra are nested.
-            group, _, option = missing.rpartition("/") if missing.startswith("hydra/") else missing.partition("/")
+            # An option given as a path has slashes of its own; only groups of Hydra and of rules are nested.
+            nested = missing.startswith(("hydra/", "site/"))
+            group, _, option = missing.rpartition("/") if nested else missing.partition("/")
             if "/" not in missing:
                 group, option = "", missing
             options = self._options(group) + sorted(bundled("workloads") if group == "workload" else ())
@@ -457,7 +458,9 @@ def _site_settings(path: str) -> dict[str, Any]:
 def _with_site(given: list[str]) -> list[str]:
     """Returns overrides in which ``site=FOLDER`` brings its platform, its jobs and its scheduler, unless given."""
     folder = next((text.partition("=")[2] for text in given if text.startswith("site=")), "none")
-    if folder == "none" or "," in folder:
+    if folder == "none":
+        return _with_bare_site(given)
+    if "," in folder:
         return given
     path = folder.strip("'\"")
     brought = {
@@ -473,6 +476,21 @@ def _with_site(given: list[str]) -> list[str]:
     if "agent" in keys:  # only the scheduler of a site takes cancelled jobs out of the queue
         del brought["workload.status"]
     return [*(text for key, text in brought.items() if key not in keys), *given]
+
+
+def _with_bare_site(given: list[str]) -> list[str]:
+    """Returns overrides in which rules without a site add to those of any platform and workload (hdsim.site.bare)."""
+    rules = [text for text in given if text.startswith(("site.", "site/")) and not text.startswith("site.path=")]
+    if not rules:
+        return given
+    agents = [text for text in given if text.startswith("agent=")]
+    if any(text != "agent=slurm" for text in agents):
+        key = rules[0].partition("=")[0]
+        raise ConfigError(
+            f"expected site=FOLDER before it, of 'hdsim site import', or agent=slurm; got {agents[-1]}", where=key
+        )
+    given = [f"++{text}" if text.startswith("site.") else text for text in given]
+    return given if agents or any(text.startswith("experiment=") for text in given) else ["agent=slurm", *given]
 
 
 def _expanded(override: Override) -> list[str]:

@@ -35,11 +35,11 @@ def nodes_of(site: Site) -> list[tuple[str, NodeType]]:
         if twice is not None:
             raise ConfigError(f"expected one line for each node, got '{twice}' twice", where=f"nodes.{key}")
         found |= dict.fromkeys(names, kind)
-    return sorted(found.items(), key=lambda each: _natural(each[0]))
+    return sorted(found.items(), key=lambda each: natural(each[0]))
 
 
-def _natural(name: str) -> list[tuple[int, int | str]]:
-    """A key by which n2 comes before n10."""
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """Returns a key by which n2 comes before n10."""
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.findall(r"\d+|\D+", name)]
 
 
