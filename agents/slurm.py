@@ -156,6 +156,9 @@ class SlurmAgent(Agent):
                 self._jobs.submitted[job], self._jobs.eligible[job] = now, now + _REQUEUE_DELAY
             else:
                 self._finish(job, now, succeeded=cluster.state[job] == _SUCCEEDED)
+        for node in cluster.node_changes:
+            scheduler.set_service(node, up=node not in cluster.down)
+            changed = True
         for job in cluster.withdrawn:
             self._withdraw(job)
             self._finish(job, now)

@@ -163,6 +163,7 @@ class SlurmScheduler:
         self.pending: dict[int, None] = {}
         self._order: tuple[Ints, Ints, Floats] | None = None
         self.service = ~self._listed([site.down])[0]
+        self._usual_service = self.service.copy()
         self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in PARAMETERS.items()}
         self.rules = self._rules()
         self.calendar = self._calendar()
@@ -235,7 +236,7 @@ class SlurmScheduler:
         The nodes are in `_space.chosen`.
         """
         table = self.jobs
-        access = Access(among, table.features, table.feature, self.service, self.calendar)
+        access = Access(among, table.features, table.feature, self._usual_service, self.calendar)
         return int(fitting_nodes(self.nodes, usage, table.demands, access, self._space, job, 0))
 
     def fitting(self, job: int, among: Flags) -> dict[int, int]:
@@ -243,6 +244,10 @@ class SlurmScheduler:
         count = self._fits(self.usage, among[np.newaxis], job)
         chosen = self._space.chosen
         return dict(zip(chosen.node[:count].tolist(), chosen.cpus[:count].tolist(), strict=True))
+
+    def set_service(self, node: int, *, up: bool) -> None:
+        """Notes that a node has failed or is back; one that is out of service by the site's files stays so."""
+        self.service[node] = up and self._usual_service[node]
 
     def row_of(self, name: str) -> int | None:
         """Returns the row of a node, None for an unknown name."""

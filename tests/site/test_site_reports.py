@@ -11,7 +11,9 @@ import pytest
 from test_site_replay import make_site, replay, run
 
 import hdsim
+from hdsim.agents.slurm import SlurmAgent
 from hdsim.errors import ConfigError
+from hdsim.platform.model import Platform
 from hdsim.report import jobs, panels, sites
 from hdsim.report.charts import Blocks, ChartTable, Panel
 from hdsim.report.compare import compare
@@ -21,6 +23,7 @@ from hdsim.results.result import Result
 from hdsim.results.run_directory.reader import Run, read
 from hdsim.site.importing import import_site, write_site
 from hdsim.site.notes import Notes
+from hdsim.workload.model import Workload
 
 
 def preempted() -> Result:
@@ -64,6 +67,29 @@ def test_a_run_that_is_read_back_has_a_job_once_and_all_its_runs(tmp_path: Path)
     assert found.jobs["waiting_time"].tolist() == (result.starting_time - result.workload.submission_time).tolist()
     assert found.segments.core_seconds.sum() == pytest.approx(8 * 10 + 8 * 69 + 8 * 100 + 2 * 8 * 20 + 4 * 100)
     assert series.utilization(found).mean() == pytest.approx(result.metrics["utilization"])
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_no_job_starts_on_a_node_that_is_down(tmp_path: Path, *, check: bool) -> None:
+    (tmp_path / "outages.csv").write_text("node,down,up\n0,30,400\n")
+    platform = Platform.homogeneous(nodes=2, cores_per_node=4)
+    workload = Workload.from_columns(
+        submission_time=[0.0, 0.0, 50.0, 60.0], runtime=100.0, requested_cores=[4, 4, 4, 8], requested_time=200.0
+    )
+    failures = {"_target_": "hdsim.failures.Trace", "file": str(tmp_path / "outages.csv")}
+    agent = SlurmAgent({"slurm": {"parameters": {"batch_sched_delay": 0, "bf_interval": 1}}})
+    result = hdsim.simulate(platform, workload, agent, failures=failures, check=check)
+    # The first job is eligible 121 s later; the last one needs both nodes.
+    assert result.starting_time.tolist() == [200, 0, 100, 400]
+    found = rows(result.save(tmp_path / "run") / "jobs.csv")
+    assert [(row["job_id"], row["restart"], row["state"], row["allocated_resources"]) for row in found] == [
+        ("0", "0", "NODE_FAIL", "0-3"),
+        ("0", "1", "COMPLETED", "4-7"),
+        ("1", "0", "COMPLETED", "4-7"),
+        ("2", "0", "COMPLETED", "4-7"),
+        ("3", "0", "COMPLETED", "0-7"),
+    ]
+    assert read(tmp_path / "run").jobs["restarts"].tolist() == [1, 0, 0, 0]
 
 
 @pytest.fixture(scope="module")
