@@ -15,8 +15,8 @@ import numpy as np
 
 from hdsim.envs.batch import Batch, covers
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.envs.shares import LocalShare, RemoteShare, Share, Views
-from hdsim.envs.vector import SAME_STEP, ShareVectorEnv, layout_of
+from hdsim.envs.shares import LocalShare, RemoteShare, Share, Views, layout_of
+from hdsim.envs.vector import SAME_STEP, ShareVectorEnv
 from hdsim.errors import BackendError, ConfigError
 from hdsim.util.arrays import Ints
 from hdsim.util.ray_cluster import connect, nodes_alive

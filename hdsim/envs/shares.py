@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from hdsim.errors import DecisionError
@@ -41,6 +42,20 @@ def action_numbers(actions: Any, count: int, size: int) -> Ints:
 #: Arrays of an outcome by name; the names of observations begin with `SEEN`.
 Views = dict[str, NDArray[Any]]
 MASK, SEEN = "action_mask", "obs:"
+
+
+def layout_of(environment: Any, num_envs: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shape and type of every array of an outcome."""
+    space = environment.observation_space
+    seen = space.spaces if isinstance(space, spaces.Dict) else {"": space}
+    layout: dict[str, tuple[tuple[int, ...], Any]] = {
+        SEEN + name: ((num_envs, *(one.shape or ())), one.dtype) for name, one in seen.items()
+    }
+    layout[MASK] = ((num_envs, environment.action_space.n), np.bool_)
+    layout["reward"] = ((num_envs,), np.float64)
+    for name in ("terminated", "truncated", "invalid_action"):
+        layout[name] = ((num_envs,), np.bool_)
+    return layout
 
 
 class Ended(NamedTuple):

@@ -1,26 +1,16 @@
-"""Environments on several cores: compiled batches, or processes that share memory.
+"""Environments on several cores: compiled batches, or processes.
 
 Environments of :func:`hdsim.envs.batch.covers` are rows of arrays, which threads step. Of others, every process, the
-calling one included, steps a share: a step of an environment takes some ten microseconds, less than sending its outcome
-through a pipe, as Gymnasium's ``AsyncVectorEnv`` does for each environment.
-The share of the calling process is written into the returned arrays, the others into shared memory first.
-
-Waking a sleeping process takes longer than such a step too. A waiting process therefore polls for some milliseconds,
-and sleeps at once only where the last wait took longer, as during the training of a network.
+calling one included, steps a share; see :mod:`hdsim.envs.processes`.
 """
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import logging
 import multiprocessing
 import os
-import signal
-import time
-import weakref
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection
 from numbers import Integral
 from typing import Any
 
@@ -31,22 +21,16 @@ from gymnasium.vector.utils import batch_space
 
 from hdsim.decisions.base import positive_int
 from hdsim.envs.batch import Batch, covers, has_ranges
+from hdsim.envs.processes import Processes, equal_environments
 from hdsim.envs.scheduling import SchedulingEnv
-from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views, action_numbers
-from hdsim.errors import BackendError, ConfigError, DecisionError
-from hdsim.util.arrays import Flags, Floats, Ints
+from hdsim.envs.shares import MASK, SEEN, Ended, LocalShare, RemoteShare, Share, Views, action_numbers, layout_of
+from hdsim.errors import ConfigError, DecisionError
+from hdsim.util.arrays import Flags, Floats
 
 log = logging.getLogger(__name__)
 
-#: Seconds of polling before a process sleeps, and polls until it yields the core.
-_PATIENCE = 0.003
-_LOOKS = 100
-#: Seconds between two checks that the processes are alive.
-_ALIVE_INTERVAL = 5.0
 #: Environments of a batch for each thread: waking a thread takes as long as stepping a hundred of them, on nodes four.
 _PER_THREAD, _PER_THREAD_ON_NODES = 256, 8
-_STEP, _CALL, _CLOSE = range(3)
-_ACTION = "action"
 #: The autoreset mode of trainings.
 SAME_STEP = AutoresetMode.SAME_STEP
 
@@ -256,168 +240,9 @@ class SchedulingVectorEnv(ShareVectorEnv):
         if own := first.own_kinds():
             log.warning("the engine steps these environments: compiled ones know no %s", " ".join(own))
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
-        layout = layout_of(first, num_envs) | {_ACTION: ((num_envs,), np.int64)}
-        start = multiprocessing.get_context(context)
-        buffers = {
-            name: start.RawArray("b", int(np.prod(shape)) * np.dtype(kind).itemsize)
-            for name, (shape, kind) in layout.items()
-        }
-        share = LocalShare(_equal(first, bounds[1], settings), same_step)
+        share = LocalShare(equal_environments(settings, first, bounds[1]), same_step)
         # Spawned processes read traces themselves: one that ends before it has read a long argument blocks this one.
-        shared = settings if start.get_start_method() == "spawn" else settings | first.inputs
-        others = [
-            _Process(start, shared, same_step, buffers, layout, begin, end)
-            for begin, end in itertools.pairwise(bounds[1:])
-        ]
+        spawns = multiprocessing.get_context(context).get_start_method() == "spawn"
+        shared = settings if spawns else settings | first.inputs
+        others = [Processes(first, shared, bounds[1:], same_step, context)] if workers > 1 else []
         super().__init__(first, num_envs, share, others, autoreset_mode)
-
-
-def _equal(first: SchedulingEnv, count: int, settings: Mapping[str, Any]) -> list[SchedulingEnv]:
-    """An environment and others of the same settings, which share its traces."""
-    return [first, *(SchedulingEnv(**{**settings, **first.inputs}) for _ in range(count - 1))]
-
-
-class _Signal:
-    """A signal to a waiting process; the semaphore also makes earlier writes visible."""
-
-    def __init__(self, start: Any) -> None:
-        self._semaphore = start.Semaphore(0)
-        self._brief = True
-
-    def give(self) -> None:
-        """Sends the signal."""
-        self._semaphore.release()
-
-    def taken(self) -> bool:
-        """Waits for the signal; False after an interval at which the other process should be checked."""
-        look = self._semaphore.acquire
-        if look(False):
-            return True
-        begin = time.perf_counter()
-        while self._brief:
-            for _ in range(_LOOKS):
-                if look(False):
-                    return True
-            self._brief = time.perf_counter() - begin < _PATIENCE
-            os.sched_yield()
-        told = bool(look(True, _ALIVE_INTERVAL))
-        self._brief = time.perf_counter() - begin < _PATIENCE
-        return told
-
-
-class _Process(RemoteShare):
-    """A worker process; the loss of the last reference ends it, too."""
-
-    def __init__(
-        self, start: Any, settings: Any, same_step: bool, buffers: Any, layout: Any, first: int, last: int
-    ) -> None:
-        super().__init__(first, last)
-        self.results = _views(buffers, layout, first, last)
-        self._actions = self.results.pop(_ACTION)
-        self._begun, self._done = _Signal(start), _Signal(start)
-        self._pipe, other = start.Pipe()
-        #: Command, and whether the outcome is read from the pipe.
-        self._word = start.RawArray("b", 2)
-        arguments = (settings, same_step, buffers, layout, first, last, self._begun, self._done, other, self._word)
-        self._process = start.Process(target=_serve, args=arguments, daemon=True)
-        self._process.start()
-        other.close()
-        self._end = weakref.finalize(self, _end, self._process, self._word, self._begun)
-        # Without it multiprocessing would wait at exit for a process that ignores SIGTERM.
-        atexit.register(self._end)
-
-    def step(self, actions: Ints) -> None:
-        self._actions[:] = actions[self.first : self.last]
-        self._word[0] = _STEP
-        self._begun.give()
-
-    def call(self, method: str, *arguments: Any) -> None:
-        self._word[0] = _CALL
-        self._pipe.send((method, arguments))
-        self._begun.give()
-
-    def outcome(self) -> Any:
-        while not self._done.taken():
-            if not self._process.is_alive():
-                raise BackendError(f"a process with environments died with status {self._process.exitcode}")
-        if not self._word[1]:
-            return {}
-        told = self._pipe.recv()
-        if isinstance(told, BaseException):
-            raise told
-        return told
-
-    def close(self) -> None:
-        atexit.unregister(self._end)
-        self._end()
-
-
-def _end(process: Any, word: Any, begun: _Signal) -> None:
-    """Ends a worker process."""
-    word[0] = _CLOSE
-    begun.give()
-    process.join(timeout=_ALIVE_INTERVAL)
-    if process.is_alive():
-        process.kill()
-
-
-def _serve(
-    settings: Any,
-    same_step: bool,
-    buffers: Any,
-    layout: Any,
-    first: int,
-    last: int,
-    begun: _Signal,
-    done: _Signal,
-    pipe: Connection,
-    word: Any,
-) -> None:
-    """Main loop of a worker process: steps its environments on command while its parent lives."""
-    share = LocalShare(_equal(SchedulingEnv(**settings), last - first, settings), same_step)
-    views = _views(buffers, layout, first, last)
-    actions = views.pop(_ACTION)
-    parent = multiprocessing.parent_process()
-    # An interruption of all processes is handled by the first, which ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    while True:
-        while not begun.taken():
-            if parent is None or not parent.is_alive():
-                return
-        if word[0] == _CLOSE:
-            return
-        told: Any = None
-        try:
-            if word[0] == _STEP:
-                told = share.step(views, actions)
-            else:
-                method, arguments = pipe.recv()
-                told = share.state() if method == "state" else getattr(share, method)(views, *arguments)
-        except Exception as error:
-            told = error
-        word[1] = bool(told)
-        if told:
-            pipe.send(told)
-        done.give()
-
-
-def layout_of(environment: Any, num_envs: int) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Shape and type of every array of an outcome."""
-    space = environment.observation_space
-    seen = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-    layout: dict[str, tuple[tuple[int, ...], Any]] = {
-        SEEN + name: ((num_envs, *(one.shape or ())), one.dtype) for name, one in seen.items()
-    }
-    layout[MASK] = ((num_envs, environment.action_space.n), np.bool_)
-    layout["reward"] = ((num_envs,), np.float64)
-    for name in ("terminated", "truncated", "invalid_action"):
-        layout[name] = ((num_envs,), np.bool_)
-    return layout
-
-
-def _views(buffers: Any, layout: dict[str, tuple[tuple[int, ...], Any]], first: int, last: int) -> Views:
-    """The arrays in shared memory, of some of the environments."""
-    return {
-        name: np.frombuffer(buffers[name], kind).reshape(shape)[first:last] for name, (shape, kind) in layout.items()
-    }

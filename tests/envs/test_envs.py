@@ -611,7 +611,7 @@ def test_an_idle_vector_sleeps() -> None:
     try:
         _, info = vector.reset(seed=0)
         vector.step(info["action_mask"].argmax(axis=1))
-        process = vector._others[0]._process
+        process = vector._others[0]._vector.processes[0]
         # Fields 14 and 15, ticks of 10 ms in user and in system mode; the name in field 2 holds no blank.
         ticks = [sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().split()[13:15]))]
         time.sleep(1.0)
@@ -635,7 +635,7 @@ def test_the_death_of_a_process_is_told() -> None:
     )
     try:
         vector.reset(seed=0)
-        vector._others[0]._process.kill()
+        vector._others[0]._vector.processes[0].kill()
         with pytest.raises(BackendError, match="died with status -9"):
             vector.step(np.zeros(2, int))
     finally:
@@ -652,6 +652,19 @@ def test_a_script_ends_without_closing_its_processes() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert (shown.stdout, shown.returncode) == ("1\n", 0), shown.stderr
+
+
+def test_processes_end_without_a_word_when_their_parent_is_killed() -> None:
+    script = (
+        "import hdsim, os\n"
+        "trace = {'model': 'lublin', 'jobs': 20}\n"
+        "vector = hdsim.make_vec(3, platform='teaching', workload=trace, objective='edp', workers=3)\n"
+        "vector.reset(seed=0)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    # The pipes to this process are closed once the last process has ended.
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert (shown.stdout, shown.stderr, shown.returncode) == ("", "", -9)
 
 
 # Faults of the caller, copies
@@ -841,7 +854,7 @@ def test_the_environments_of_a_vector_share_what_was_read_once(tmp_path: Path) -
 def test_a_vector_that_is_dropped_ends_its_processes() -> None:
     vector = hdsim.make_vec(2, workers=2, platform=PLATFORM, workload=workload(), objective="edp")
     vector.reset(seed=1)
-    process = vector._others[0]._process
+    process = vector._others[0]._vector.processes[0]
     del vector
     gc.collect()
     assert not process.is_alive()
