@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES
+from hdsim.cluster.selection import OWN_CORE_POLICIES
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.scheduling.agent import Agent, StockRules
 from hdsim.scheduling.backfill import find_backfill
@@ -25,8 +26,10 @@ class ClassicAgent(Agent):
     """A policy pair, with or without backfilling.
 
     Args:
-        job_policy: Order of the queue (see :mod:`hdsim.scheduling.orders`), or ``void``, which starts nothing.
-        core_policy: Which idle cores a job gets (see :mod:`hdsim.cluster.selection`).
+        job_policy: Order of the queue (see :mod:`hdsim.scheduling.orders`), a Python file with one (see
+            :data:`hdsim.scheduling.orders.OWN_ORDERS`), or ``void``, which starts nothing.
+        core_policy: Which idle cores a job gets (see :mod:`hdsim.cluster.selection`), or a Python file with a function
+            of the platform that scores processors, highest first.
         backfill: ``none``, ``easy``, ``conservative``, ``rlscheduler``, ``greedy``, ``hybrid``, a number of
             reservations or an algorithm of one's own (see :func:`hdsim.scheduling.backfill.find_backfill`).
         backfill_order: Order in which candidates are tried; the job policy's own by default.
@@ -53,9 +56,10 @@ class ClassicAgent(Agent):
         estimates: str = "requested",
         multifactor: Mapping[str, Any] | None = None,
     ) -> None:
-        for key, value, allowed in (("core_policy", core_policy, CORE_POLICIES), ("estimates", estimates, ESTIMATES)):
-            if str(value) not in allowed:
-                raise ConfigError(not_one_of(value, allowed), where=f"agent.{key}")
+        if str(core_policy) not in CORE_POLICIES:
+            OWN_CORE_POLICIES.find(core_policy)
+        if str(estimates) not in ESTIMATES:
+            raise ConfigError(not_one_of(estimates, ESTIMATES), where="agent.estimates")
         require("agent", {"backfill_order": TEXT | NULL, "commit_head": FLAG}, locals())
         self.core_policy = core_policy
         name, depth, self._make_backfill = find_backfill(backfill)

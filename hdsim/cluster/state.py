@@ -657,7 +657,7 @@ class Cluster:
         before, allocations = self.cores, self.allocations
         policies = policies_in_use(core_policy, fixed_policy, core_policies)
         if not isinstance(before, OrderedCores):
-            before.policy = core_policy
+            before.use(core_policy)
             return
         if policies == self._policies:
             return

@@ -20,7 +20,7 @@ from hdsim.config.descriptions import description
 from hdsim.config.keys import SCHEMAS, flat
 from hdsim.config.plugin_types import named_types
 from hdsim.errors import ConfigError, not_one_of
-from hdsim.util.plugins import installed
+from hdsim.util.plugins import NamedType, installed
 from hdsim.util.resources import bundled, folder, options
 
 #: Groups whose options set keys.
@@ -92,7 +92,7 @@ def agents() -> dict[str, Description]:
         text = _class_docstring(path) or " ".join(_comment(path))
         table = [f"agent.{key} = {_shown(setting)}" for key, setting in settings(path).items()]
         found[name] = Description(text.partition("\n")[0], "\n".join([text, "", "Settings and defaults:", *table]))
-    return found
+    return _with_installed(found, "agent", "of {}", "hdsim run agent={}")
 
 
 def policies() -> dict[str, Description]:
@@ -109,7 +109,9 @@ def policies() -> dict[str, Description]:
             place = f"{name} (cores)" if name in found else name
             line = text.partition("\n")[0]
             found[place] = Description(f"{key}: {line}", f"agent.{key}={name}\n{text}")
-    return _with_installed(found, "backfill", "backfill: of {}", "agent.backfill={}")
+    for kind, key in (("order", "job_policy"), ("backfill", "backfill"), ("core_policy", "core_policy")):
+        _with_installed(found, kind, f"{key}: of {{}}", f"agent.{key}={{}}")
+    return found
 
 
 def metrics() -> dict[str, Description]:
@@ -140,7 +142,7 @@ def keys() -> dict[str, Description]:
         if key.partition(".")[0] not in SETTING_GROUPS
     }
     for group in (*SETTING_GROUPS, "experiment"):
-        names = ", ".join(options(group))
+        names = ", ".join([*options(group), *(entry.name for entry in installed(group))])
         found[group] = _key(group, f"an option: {names}", f"options  {names}")
         members: dict[str, list[str]] = {}
         for option, path in options(group).items() if group in SETTING_GROUPS else ():
@@ -227,6 +229,7 @@ KINDS: dict[str, Callable[[], dict[str, Description]]] = {
 def _classes(key: str) -> dict[str, Description]:
     """Returns the classes that a key names: their docstrings, and the key."""
     found, kind = {}, named_types()[key]
+    assert isinstance(kind, NamedType)
     for name, made in kind.classes().items():
         text = inspect.getdoc(made) or ""
         found[name] = Description(text.partition("\n")[0], f"{key}={name}\n{text}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from hdsim.config.catalog import settings
-from hdsim.config.keys import SCHEMAS, flat
+from hdsim.config.keys import OPEN_GROUPS, SCHEMAS, flat
 from hdsim.config.paths import takes_path
 from hdsim.config.plugin_types import named_types
+from hdsim.util.plugins import installed
 from hdsim.util.resources import bundled, folder, groups, options
 
 
@@ -25,8 +27,9 @@ def overrides(incomplete: str, others: Iterable[str], command: str = "train") ->
     if not equals:
         given = dict(text.partition("=")[::2] for text in others)
         return [f"{mark}{name}=" for name in dict.fromkeys(_keys(given, command)) if name.startswith(key)]
-    front, comma, last = value.rpartition(",")
-    return [f"{mark}{key}={front}{comma}{name}" for name in _values(key, last) if name.startswith(last)]
+    last = re.split(r"[,\[]", value)[-1]
+    front = value.removesuffix(last)
+    return [f"{mark}{key}={front}{name}" for name in _values(key, last) if name.startswith(last)]
 
 
 def inputs(kind: str, incomplete: str) -> list[str]:
@@ -66,27 +69,25 @@ def _keys(given: Mapping[str, str], command: str) -> Iterator[str]:
 def _values(key: str, begin: str) -> Iterator[str]:
     if key in groups():
         yield from options(key)
+        yield from (entry.name for entry in installed(key))
     if key in ("platform.path", "workload.path", "workload"):
         yield from bundled("platforms" if key.startswith("platform") else "workloads")
-    if key.startswith("agent"):
-        yield from _policies(key)
+    if key == "agent":
+        yield from _agents()
     if key in named_types():
         yield from named_types()[key].names()
+    if key == "metrics":
+        yield from (entry.name for entry in installed("metric"))
     if takes_path(key):
         yield from paths(begin)
+    elif key in OPEN_GROUPS or key == "metrics":
+        yield from (path for path in paths(begin) if path.endswith((".py", "/")))
 
 
-def _policies(key: str) -> Iterator[str]:
-    from hdsim.cluster.policies import CORE_POLICIES
+def _agents() -> Iterator[str]:
     from hdsim.scheduling.agent import SHORT_NAMES
     from hdsim.scheduling.orders import ORDERS
 
-    orders = list(ORDERS)
-    composed = [f"{backfill}-{order}" for backfill in ("easy", "conservative") for order in orders]
-    values = {
-        "agent": [*SHORT_NAMES, *orders, *composed],
-        "agent.job_policy": orders,
-        "agent.backfill_order": orders,
-        "agent.core_policy": list(CORE_POLICIES),
-    }
-    yield from dict.fromkeys(values.get(key, ()))
+    yield from SHORT_NAMES
+    yield from ORDERS
+    yield from (f"{backfill}-{order}" for backfill in ("easy", "conservative") for order in ORDERS)

@@ -141,10 +141,7 @@ class Composer:
     def __init__(self, config_dir: str | None = None, config_name: str = "config") -> None:
         self._config_name = config_name
         self._bundled = config_dir is None and config_name == "config"
-        self._installed = {
-            group: {entry.name for entry in installed(group)}
-            for group in ("agent", "backend", "controller", "forecaster")
-        }
+        self._installed = {group: {entry.name for entry in installed(group)} for group in OPEN_GROUPS}
         for group in self._installed:
             for entry in installed(group):
                 self._add_option(group, entry.name, {"_target_": entry.value.replace(":", ".")})

@@ -114,10 +114,10 @@ RUN = {
 #: Keys of schedulers with classic policies.
 AGENT = {
     "agent.job_policy": (
-        "order of the queue: `first`, `shortest`, `saf`, `f1`, `wfp3`, `multifactor`, ..., or `void`, "
+        "order of the queue: `first`, `shortest`, `saf`, `f1`, `wfp3`, `multifactor`, ..., a file, or `void`, "
         "which starts nothing"
     ),
-    "agent.core_policy": "which idle cores a job gets: `high_gflops`, `low_power`, `pack`, `spread`, ...",
+    "agent.core_policy": "which idle cores a job gets: `high_gflops`, `low_power`, `pack`, `spread`, ..., or a file",
     "agent.backfill": (
         "`none`, `easy`, `conservative`, `greedy`, `rlscheduler`, `hybrid`, a number of reservations, or a file"
     ),

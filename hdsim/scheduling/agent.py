@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES, SCORES
@@ -156,6 +157,8 @@ BACKFILLS = {
 }
 
 
+#: Keys that name an order or a core policy, or a file with one.
+_POLICIES = ("job_policy", "backfill_order", "core_policy")
 #: Single words; other short names are backfilling, job policy and core policy joined by hyphens.
 SHORT_NAMES: dict[str, dict[str, str]] = {
     "easy": {"job_policy": "fcfs", "backfill": "easy"},
@@ -211,8 +214,10 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
         settings: Settings of the agent.
         cores: The name includes the core policy, where names of this kind have one.
     """
-    from hdsim.scheduling.orders import ORDERS
-
+    settings = {
+        key: Path(value).stem if key in _POLICIES and str(value).endswith(".py") else value
+        for key, value in settings.items()
+    }
     given = {key: value for key, value in settings.items() if value not in (None, "none")}
     rest = {key: value for key, value in settings.items() if key not in ("backfill", "job_policy")}
     own = given.get("backfill", "")
@@ -225,7 +230,8 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
     words = {key: given.get(key) for key in ("backfill", "job_policy", "backfill_order")}
     if list(words.values()) == ["greedy", "priority", None] and given.get("core_policy") in SCORES:
         return rest.pop("core_policy"), rest
-    with_cores = cores and "core_policy" in given and words["job_policy"] in ORDERS
+    ordered = words["job_policy"] not in (None, "void") and not str(words["job_policy"]).endswith(".json")
+    with_cores = cores and "core_policy" in given and ordered
     for name, fixed in SHORT_NAMES.items():
         same = words == {key: fixed.get(key) for key in words} and given.items() >= fixed.items()
         if same and ("backfill_order" in fixed or not with_cores):

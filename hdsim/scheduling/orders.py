@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.scheduling.multifactor import SETTINGS, Multifactor
 from hdsim.util.copies import itself
+from hdsim.util.plugins import NamedFunction
 from hdsim.util.resources import folder
 
 if TYPE_CHECKING:
@@ -91,11 +92,16 @@ def dynamic_order(
     return register
 
 
+#: Orders of one's own: scores from the workload, or from the workload, the queued jobs and the cluster.
+OWN_ORDERS = NamedFunction("order", "agent.job_policy", ORDERS, (1, 3), "(jobs) or (jobs, queued, cluster)")
+
+
 def job_order(name: str, multifactor: Mapping[str, Any] | None = None) -> JobOrder:
     """Returns the order of a name, or that of a network by its card.
 
     Args:
-        name: The name, or a card: a file, or the one that comes with hdsim, ``learned.json``.
+        name: The name, that of a function of one's own (see :data:`OWN_ORDERS`), or a card: a file, or the one that
+            comes with hdsim, ``learned.json``.
         multifactor: Settings of the order ``multifactor``, see
             :class:`hdsim.scheduling.multifactor.Multifactor`.
 
@@ -106,12 +112,30 @@ def job_order(name: str, multifactor: Mapping[str, Any] | None = None) -> JobOrd
         shipped = folder("agents") / name
         return replace(ORDERS["learned"], network=str(shipped if shipped.is_file() else name))
     if str(name) not in ORDERS:
-        raise ConfigError(not_one_of(name, ORDERS), where="agent.job_policy")
+        score, arguments = OWN_ORDERS.find(name)
+        return JobOrder(str(name), _checked(score, str(name)), dynamic=arguments == 3, after_start=arguments == 3)
     for key in multifactor or ():
         if key not in SETTINGS:
             raise ConfigError(not_one_of(key, SETTINGS), where="agent.multifactor")
     found = ORDERS[name]
     return replace(found, score=Multifactor(**multifactor)) if multifactor and name == "multifactor" else found
+
+
+def _checked(score: Callable[..., Any], name: str) -> Callable[..., Scores]:
+    """Returns a function of one's own whose scores are checked: a number for each job, none of them NaN."""
+
+    def checked(jobs: Workload, *state: Any) -> Scores:
+        scores, count = score(jobs, *state), len(state[0] if state else jobs)
+        try:
+            numbers = np.array(scores, np.float64)
+        except (TypeError, ValueError):
+            numbers = np.full(1, np.nan)
+        if numbers.shape != (count,) or np.isnan(numbers).any():
+            message = f"expected {count} numbers, a score for each job, got {scores!r}"
+            raise ConfigError(message, where=f"{OWN_ORDERS.key} '{name}'")
+        return numbers
+
+    return checked
 
 
 ORDERS["multifactor"] = JobOrder("multifactor", Multifactor(), dynamic=True, stateful=True)

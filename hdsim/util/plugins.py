@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoints, entry_points
@@ -35,8 +36,9 @@ _registered = lru_cache(maxsize=1)(entry_points)
 
 
 def installed(group: str) -> EntryPoints:
-    """Classes that installed packages register for a group of the configuration, as for ``hdsim.agents``."""
-    return _registered().select(group=f"hdsim.{group}s")
+    """Entry points of installed packages for a group of the configuration, those of ``hdsim.agents`` for ``agent``."""
+    plural = f"{group[:-1]}ies" if group.endswith("y") else f"{group.removesuffix('s')}s"
+    return _registered().select(group=f"hdsim.{plural}")
 
 
 def optional(package: str) -> Any:
@@ -76,6 +78,19 @@ def loaded(path: Path, name: str, *, where: str) -> ModuleType:
             raise
         raise ConfigError(f"'{path}' cannot be loaded: {type(error).__name__}: {error}", where=where) from error
     return module
+
+
+def _attribute(target: str, where: str) -> Any:
+    """Imports the class or function ``package.name``, which the key `where` names; ConfigError if there is none."""
+    module_name, _, attribute = target.rpartition(".")
+    # A relative name has no package that it could be relative to.
+    if not module_name or module_name.startswith("."):
+        raise ConfigError(f"expected 'package.Class', got '{target}'", where=where)
+    module = imported(module_name, where=where)
+    if not hasattr(module, attribute):
+        names = [name for name, value in vars(module).items() if inspect.isclass(value) or inspect.isfunction(value)]
+        raise ConfigError(f"'{module_name}' has no '{attribute}'{nearest(attribute, names)}", where=where)
+    return getattr(module, attribute)
 
 
 def _fault_of_methods(made: type) -> str:
@@ -172,16 +187,7 @@ class PluginType:
 
     def by_target(self, target: str, where: str | None = None) -> Any:
         """Imports ``package.Class``, which the key `where` names; ConfigError without such a module or class."""
-        where = where or f"{self.group}._target_"
-        module_name, _, attribute = target.rpartition(".")
-        # A relative name has no package that it could be relative to.
-        if not module_name or module_name.startswith("."):
-            raise ConfigError(f"expected 'package.Class', got '{target}'", where=where)
-        module = imported(module_name, where=where)
-        if not hasattr(module, attribute):
-            classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
-            raise ConfigError(f"'{module_name}' has no '{attribute}'{nearest(attribute, classes)}", where=where)
-        return getattr(module, attribute)
+        return _attribute(target, where or f"{self.group}._target_")
 
     def in_file(self, path: Path, where: str | None = None) -> Any:
         """Loads the one class of this type that a Python file, which the key `where` names, defines.
@@ -259,7 +265,76 @@ class NamedType(PluginType):
         return {name: self.by_target(target) for name, target in self.bundled.items()}
 
     def _module(self, path: Path, where: str) -> ModuleType:
-        version = path.resolve(), self.group, path.stat().st_mtime_ns
-        if version not in _modules:
-            _modules[version] = super()._module(path, where)
-        return _modules[version]
+        return _loaded_once(path, self.group, where)
+
+
+@dataclass(frozen=True)
+class NamedFunction:
+    """A type of plug-in function that keys name.
+
+    The name is one of hdsim, that of an installed package's entry point, a Python file with one function (``.py``;
+    functions that begin with ``_`` may stand beside it), or ``package.function``.
+    """
+
+    group: str  # group of entry points
+    key: str  # the key, for error messages
+    bundled: Collection[str]  # names of hdsim
+    parameters: tuple[int, ...]  # how many positional arguments it may take
+    form: str  # the function as users write it
+
+    def names(self) -> list[str]:
+        """Names of hdsim and of installed packages."""
+        return list(dict.fromkeys([*self.bundled, *(entry.name for entry in installed(self.group))]))
+
+    def find(self, name: Any) -> tuple[Callable[..., Any], int]:
+        """Returns the function of a name that is none of hdsim's, and how many arguments it takes.
+
+        Raises:
+            ConfigError: There is no such function, or it takes other arguments.
+        """
+        entry = next((entry for entry in installed(self.group) if entry.name == name), None)
+        if entry is not None:
+            function = _attribute(entry.value.replace(":", "."), self.key)
+        elif isinstance(name, str) and name.endswith(".py"):
+            function = self._in_file(Path(name))
+        elif isinstance(name, str) and "." in name:
+            function = _attribute(name, self.key)
+        else:
+            raise ConfigError(
+                f"{not_one_of(name, self.names())}; or a Python file with one function {self.form}", where=self.key
+            )
+        where = f"{self.key} '{name}'"
+        if not callable(function) or inspect.isclass(function):
+            raise ConfigError(f"expected a function {self.form}, got {function!r}", where=where)
+        signature = inspect.signature(function)
+        for count in self.parameters:
+            with suppress(TypeError):
+                signature.bind(*range(count))
+                return function, count
+        raise ConfigError(f"expected {self.form}, got {function.__name__}{signature}", where=where)
+
+    def _in_file(self, path: Path) -> Any:
+        if not path.is_file():
+            raise ConfigError(
+                f"expected a Python file with one function {self.form}, found no file '{path}'"
+                f"{near_file(path, ('.py',))}",
+                where=self.key,
+            )
+        module = _loaded_once(path, self.group, self.key)
+        own = {
+            name: value
+            for name, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+        }
+        if len(own) != 1:
+            found = ", ".join(own) or "none"
+            raise ConfigError(f"expected one function {self.form} in '{path}', found {found}", where=self.key)
+        return next(iter(own.values()))
+
+
+def _loaded_once(path: Path, group: str, where: str) -> ModuleType:
+    """Loads a file of a group that the key `where` names, unless it is loaded and has not changed."""
+    version = path.resolve(), group, path.stat().st_mtime_ns
+    if version not in _modules:
+        _modules[version] = loaded(path, f"hdsim_{group}_{path.stem}", where=where)
+    return _modules[version]

@@ -12,10 +12,10 @@ from hdsim.cluster.kernels.chunks import Chunk
 from hdsim.cluster.kernels.nodes import BUSY, TAKEN, UNLIMITED, pick_listed, total_room
 from hdsim.cluster.kernels.placements import lowest
 from hdsim.cluster.placement import Placement
-from hdsim.cluster.policies import SCORES
+from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.cluster.requests import FreeNodes
 from hdsim.cluster.scores import NodeScores
-from hdsim.cluster.selection import static_scores
+from hdsim.cluster.selection import own_scores, static_scores
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
@@ -62,7 +62,6 @@ class NodeCores:
         self._platform = platform
         self._requests = requests
         self._size, self._memory, self._bandwidth = requests.size, requests.memory, requests.bandwidth
-        self.policy = policy
         self._rng = rng
         self._core_speed = (platform.gflops / platform.reference_gflops)[platform.core_processor]
         static = static_scores(platform, requests)
@@ -82,6 +81,7 @@ class NodeCores:
             np.concatenate([in_bytes(platform.memory), platform.mem_bw, np.zeros(platform.n_nodes)]),
         )
         self._view()
+        self.use(policy)
         self.n_idle = platform.n_cpu_cores
         self._processor_usable = self.nodes.processor_idle.copy()
         self._scores = NodeScores(platform.node_cpu_cores, self.node_memory)
@@ -99,6 +99,21 @@ class NodeCores:
         self.idle, self.node_idle, self.node_memory = nodes.idle, nodes.node_idle, nodes.node_memory
         self.free_bandwidth = nodes.free_bandwidth
         self.node_gpus = None if self._requests.gpus is None else nodes.node_gpus
+
+    def use(self, policy: str) -> None:
+        """Sets the core policy that :meth:`pick` follows by default.
+
+        Raises:
+            ConfigError: There is no such policy.
+        """
+        self.policy = policy
+        if policy in CORE_POLICIES or policy in self.policies:
+            return
+        ranked, scores = self.state[4], own_scores(policy, self._platform)
+        self.policies = {**self.policies, policy: len(ranked)}
+        added = ranked[_BY_ID][np.argsort(-scores[ranked[_BY_ID]], kind="stable")]
+        self.state = (*self.state[:4], np.vstack([ranked, added]), self.state[5])
+        self._view()
 
     def pick(self, job: int, policy: str | None = None, limit: Floats | Ints | None = None) -> Placement | None:
         """Selects the cores that the core policy selects one at a time, without allocating them; None if none fit.

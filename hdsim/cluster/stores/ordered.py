@@ -78,7 +78,7 @@ class OrderedCores:
         self._rng = rng
         self.policy = policies[0]
         self._policies = frozenset(policies)
-        keys = static_scores(platform, requests)
+        keys = static_scores(platform, requests, policies)
         ranking = [policy for policy in policies if policy in keys]
         #: Policies under which a pick is the tail of the list; None stands for the first policy.
         self._ordered = frozenset([*ranking, *([None] if self.policy in keys else [])])
@@ -98,7 +98,7 @@ class OrderedCores:
     @staticmethod
     def suit(policies: Sequence[str], platform: Platform, requests: Requests) -> bool:
         """Returns whether this store supports core policies: all static ones must have the same order."""
-        keys = static_scores(platform, requests)
+        keys = static_scores(platform, requests, policies)
         ranking = [keys[policy] for policy in policies if policy in keys]
         others = {policy for policy in policies if policy not in keys}
         orders = [np.argsort(-key, kind="stable") for key in ranking]

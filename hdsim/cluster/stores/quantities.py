@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.cluster.policies import SCORES
+from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.cluster.requests import Amounts, FreeNodes
 from hdsim.cluster.scores import NodeScores
+from hdsim.cluster.selection import own_scores
 from hdsim.errors import DecisionError, require
 from hdsim.util.arrays import Floats, Ints, read_only
 from hdsim.util.copies import itself, with_own_containers
@@ -61,7 +62,7 @@ class NodeQuantities:
     __deepcopy__ = with_own_containers
 
     def __init__(self, platform: Platform, requests: Requests, policy: str, rng: np.random.Generator) -> None:
-        self._requests, self.policy, self._rng = requests, policy, rng
+        self._requests, self._rng = requests, rng
         assert requests.places is not None
         self.total = FreeNodes(
             platform.node_cpu,
@@ -81,16 +82,17 @@ class NodeQuantities:
         first, cpu = platform.node_first_processor[:-1], ~platform.is_gpu
         speed = platform.gflops / platform.reference_gflops
         self.node_speed = np.minimum.reduceat(np.where(cpu, speed, np.inf), first)
-        best = {
-            policy: np.maximum.reduceat(np.where(cpu, key, -np.inf), first)
+        self._platform = platform
+        # Nodes by descending score.
+        self._orders = {
+            policy: self._ranked(key)
             for policy, key in (
                 ("high_gflops", platform.gflops),
                 ("low_power", -platform.power),
                 ("high_mem_bw", platform.mem_bw),
             )
         }
-        # Nodes by descending score.
-        self._orders = {policy: np.argsort(-score, kind="stable") for policy, score in best.items()}
+        self.use(policy)
 
     @property
     def node_idle(self) -> Floats:
@@ -116,6 +118,17 @@ class NodeQuantities:
     def n_idle(self) -> float:
         """Free CPU in cores."""
         return round(float(self.node_idle.sum()), 3)
+
+    def _ranked(self, scores: Floats) -> Ints:
+        """Returns the nodes by the highest of the (P,) scores of their processors without GPUs, highest first."""
+        first, cpu = self._platform.node_first_processor[:-1], ~self._platform.is_gpu
+        return np.argsort(-np.maximum.reduceat(np.where(cpu, scores, -np.inf), first), kind="stable")
+
+    def use(self, policy: str) -> None:
+        """Sets the core policy that :meth:`pick` follows by default; ConfigError if there is none of the name."""
+        self.policy = policy
+        if policy not in CORE_POLICIES:
+            self._orders = {**self._orders, policy: self._ranked(own_scores(policy, self._platform))}
 
     def pick(self, job: int, policy: str | None = None, limit: Floats | Ints | None = None) -> NodeAmounts | None:
         """Selects nodes for the chunks of a job without allocating them; None if they do not fit.
