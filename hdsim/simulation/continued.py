@@ -151,7 +151,9 @@ class ContinuedNodes(Continued, CompiledNodes):
         assert nodes is not None
         # The kernel changes these, and the cluster is needed for the result.
         store: Any = tuple(each.copy() for each in cluster.cores.state)
-        nodes = nodes._replace(store=store)
+        # The store may know other core policies of one's own, so that numbers differ.
+        policy = cluster.cores.policies.get(cluster.cores.policy, nodes.rules.policy)
+        nodes = nodes._replace(store=store, rules=nodes.rules._replace(policy=policy))
         if speeds is None:
             _set_ends(state.ends, running, rest)
         else:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -242,23 +242,14 @@ class NamedType(PluginType):
 
     def names(self) -> list[str]:
         """Names of the classes of hdsim and of installed packages."""
-        return list(dict.fromkeys([*self.bundled, *(entry.name for entry in installed(self.group))]))
+        return _names(self)
 
     def find(self, name: Any) -> Any:
         """Returns the class of a name; ConfigError without one of this type."""
         if isinstance(name, str) and name in self.bundled:
             return self.by_target(self.bundled[name])
-        entry = next((entry for entry in installed(self.group) if entry.name == name), None)
-        if entry is not None:
-            made = self.by_target(entry.value.replace(":", "."), self.key)
-        elif isinstance(name, str) and name.endswith(".py"):
-            made = self.in_file(Path(name), self.key)
-        elif isinstance(name, str) and "." in name:
-            made = self.by_target(name, self.key)
-        else:
-            file = f"; or a Python file with one subclass of {self.base_name}"
-            raise ConfigError(not_one_of(name, self.names()) + file, where=self.key)
-        return self.checked(made, name)
+        in_file, what = partial(self.in_file, where=self.key), f"subclass of {self.base_name}"
+        return self.checked(_named(self, name, in_file, what), name)
 
     def classes(self) -> dict[str, Any]:
         """Returns the classes of hdsim by name."""
@@ -284,7 +275,7 @@ class NamedFunction:
 
     def names(self) -> list[str]:
         """Names of hdsim and of installed packages."""
-        return list(dict.fromkeys([*self.bundled, *(entry.name for entry in installed(self.group))]))
+        return _names(self)
 
     def find(self, name: Any) -> tuple[Callable[..., Any], int]:
         """Returns the function of a name that is none of hdsim's, and how many arguments it takes.
@@ -292,17 +283,7 @@ class NamedFunction:
         Raises:
             ConfigError: There is no such function, or it takes other arguments.
         """
-        entry = next((entry for entry in installed(self.group) if entry.name == name), None)
-        if entry is not None:
-            function = _attribute(entry.value.replace(":", "."), self.key)
-        elif isinstance(name, str) and name.endswith(".py"):
-            function = self._in_file(Path(name))
-        elif isinstance(name, str) and "." in name:
-            function = _attribute(name, self.key)
-        else:
-            raise ConfigError(
-                f"{not_one_of(name, self.names())}; or a Python file with one function {self.form}", where=self.key
-            )
+        function = _named(self, name, self._in_file, f"function {self.form}")
         where = f"{self.key} '{name}'"
         if not callable(function) or inspect.isclass(function):
             raise ConfigError(f"expected a function {self.form}, got {function!r}", where=where)
@@ -330,6 +311,22 @@ class NamedFunction:
             found = ", ".join(own) or "none"
             raise ConfigError(f"expected one function {self.form} in '{path}', found {found}", where=self.key)
         return next(iter(own.values()))
+
+
+def _names(kind: NamedType | NamedFunction) -> list[str]:
+    return list(dict.fromkeys([*kind.bundled, *(entry.name for entry in installed(kind.group))]))
+
+
+def _named(kind: NamedType | NamedFunction, name: Any, in_file: Callable[[Path], Any], what: str) -> Any:
+    """Returns what an installed package, a file or a module has under a name; ConfigError if it is none of these."""
+    entry = next((entry for entry in installed(kind.group) if entry.name == name), None)
+    if entry is not None:
+        return _attribute(entry.value.replace(":", "."), kind.key)
+    if isinstance(name, str) and name.endswith(".py"):
+        return in_file(Path(name))
+    if isinstance(name, str) and "." in name:
+        return _attribute(name, kind.key)
+    raise ConfigError(f"{not_one_of(name, kind.names())}; or a Python file with one {what}", where=kind.key)
 
 
 def _loaded_once(path: Path, group: str, where: str) -> ModuleType:

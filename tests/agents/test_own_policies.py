@@ -78,16 +78,26 @@ def test_a_core_policy_of_a_file_is_the_same_as_that_of_hdsim(folder: Path, sett
 
 
 def test_a_fork_takes_over_with_a_core_policy_of_a_file(folder: Path) -> None:
+    (folder / "fast.py").write_text("def fast(platform):\n    return platform.gflops\n")
     platform = hdsim.load_platform("teaching")
     columns = {"submission_time": [0] * 40, "runtime": np.arange(40) + 60.0, "requested_cores": [1, 2] * 20}
     workload = hdsim.Workload.from_columns(**columns)
     cores = []
-    for name in ("frugal.py", "low_power", "high_gflops"):
-        simulation = hdsim.Simulation(platform, workload, "sjf")
+    pairs = [
+        ("frugal.py", "fast.py"),
+        ("low_power", "high_gflops"),
+        ("high_gflops", "frugal.py"),
+        ("fast.py", "low_power"),
+    ]
+    for before, after in pairs:
+        simulation = hdsim.Simulation(platform, workload, {"job_policy": "sjf", "core_policy": before})
         simulation.run_until(100.0)
-        fork = simulation.fork({"job_policy": "sjf", "core_policy": name})
-        cores.append([str(each) for each in fork.run().jobs["allocated_resources"]])
+        fork = simulation.fork({"job_policy": "sjf", "core_policy": after})
+        result = fork.run()
+        assert result.engine["mode"] == "compiled"
+        cores.append([str(each) for each in result.jobs["allocated_resources"]])
     assert cores[0] == cores[1] != cores[2]
+    assert cores[2] == cores[3]
 
 
 def test_names_of_installed_packages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
