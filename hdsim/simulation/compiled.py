@@ -108,7 +108,7 @@ def make_replay(
         infeasible: Jobs that are rejected.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
-        on_nodes: There will be nodes, which have candidates and plans of their own.
+        on_nodes: There will be nodes, which have candidates and reservations of their own.
     """
     jobs, backfill = len(workload), NUMBERS[rules.backfill]
     # The type of read-only arrays is another one.

@@ -79,15 +79,17 @@ def make_node_replay(
     The core policy and the contention model, None if no job can be slowed down, have kernels; `rng` is the source of
     the draws of the core policy ``random``, in its state when the replay begins.
     """
-    events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
-    replay = make_replay(workload, rules, platform.n_cpu_cores, infeasible, on_nodes=True, **events)
     requests, n, cores, backfill = Requests.of(workload, platform), len(workload), platform.n_cores, rules.backfill
-    store = NodeCores(platform, requests, core_policy, rng)
     homogeneous = platform.homogeneous_speed
-    fixed = workload.fixed_duration | homogeneous
     counts = not requests.memory_matters and requests.gpus is None
+    planned = backfill == "conservative" and not (counts and homogeneous)  # on nodes, else numbers of cores
+    events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
+    on_nodes = planned or backfill != "conservative"
+    replay = make_replay(workload, rules, platform.n_cpu_cores, infeasible, on_nodes=on_nodes, **events)
+    store = NodeCores(platform, requests, core_policy, rng)
+    fixed = workload.fixed_duration | homogeneous
     bounded = backfill == "easy" and not counts
-    holds = bounded or backfill == "conservative"
+    holds = bounded or planned
     held = n if holds else 0
     kinds: dict[tuple[float, ...], int] = {}
     requested = job_requests(requests, replay.machine.jobs.requested, fixed, kinds)
@@ -128,10 +130,9 @@ def make_node_replay(
         allowed=allowed,
     )
     plan = speeds = None
-    if backfill == "conservative":
-        planned = np.zeros(1, PLAN_STATE).view(np.recarray)
+    if planned:
         profile = make_node_profile(free, allowed, node_speeds(platform))
-        plan = NodePlan(planned, profile, np.zeros(n, np.int64), np.zeros(n))
+        plan = NodePlan(np.zeros(1, PLAN_STATE).view(np.recarray), profile, np.zeros(n, np.int64), np.zeros(n))
     made = replay.machine
     if contention is not None:
         dates = np.array([(0, FEW, -1)], DATES).view(np.recarray)

@@ -20,7 +20,7 @@ from hdsim.errors import ConfigError
 agents = st.fixed_dictionaries(
     {
         "job_policy": st.sampled_from(STATIC),
-        "backfill": st.sampled_from(["none", "easy", "greedy"]),
+        "backfill": st.sampled_from(["none", "easy", "greedy", "conservative"]),
         "backfill_order": st.sampled_from([None, *STATIC]),
         "commit_head": st.booleans(),
         "core_policy": st.sampled_from(
@@ -46,12 +46,16 @@ def both(platform, workload, agent, options):
 
 
 def drawn(nodes, rows, options, data):
-    """Returns a platform and a workload with demands of memory, bandwidth and GPUs."""
-    memory, bandwidth, gpus = (
-        data.draw(st.lists(st.sampled_from(values), min_size=len(rows), max_size=len(rows)))
-        for values in ([0, 200, 500, 900], [0, 4, 6.1, 12], [0, 0, 0, 1, 2])
-    )
-    workload = workload_of(rows, 1.0, memory=memory, memory_bandwidth=bandwidth, requested_gpus=gpus)
+    """Returns a platform and a workload with demands of bandwidth and, unless cores are alike, of memory and GPUs."""
+    demands = {"memory": [0, 200, 500, 900], "memory_bandwidth": [0, 4, 6.1, 12], "requested_gpus": [0, 0, 0, 1, 2]}
+    if data.draw(st.booleans()):
+        demands |= {"memory": [0], "requested_gpus": [0]}
+        nodes = [(memory, [(s[0], 1.0, *s[2:]) for s in sockets], gpus) for memory, sockets, gpus in nodes]
+    lists = {
+        name: data.draw(st.lists(st.sampled_from(values), min_size=len(rows), max_size=len(rows)))
+        for name, values in demands.items()
+    }
+    workload = workload_of(rows, 1.0, **lists)
     if options["contention"] == "smoothstep":
         nodes = [(memory, [(*s[:2], s[2] or 8, s[3]) for s in sockets], gpus) for memory, sockets, gpus in nodes]
     return platform_of(nodes), workload

@@ -33,6 +33,13 @@ def test_a_candidate_starts_where_only_a_search_finds_cores() -> None:
     assert not found and ran["searched"] == 1
 
 
+@pytest.mark.parametrize("number", [1059, 1315, 1651])
+def test_reservations_of_equal_cores_are_of_numbers_whatever_the_core_policy(number: int) -> None:
+    """Policies that look at processors or nodes choose cores; the plan counts them."""
+    found, ran = random_cases.compare(random_cases.make(number))
+    assert not found and ran["compiled"] == 1
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(1000, 3000, 200))
 def test_more_random_cases(first: int) -> None:

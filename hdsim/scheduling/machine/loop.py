@@ -44,6 +44,7 @@ from hdsim.scheduling.machine.node_plan import (
 from hdsim.scheduling.machine.nodes import (
     OnNodes,
     begin_search,
+    choose,
     enter_candidate,
     is_chosen,
     lacks_space,
@@ -90,7 +91,7 @@ class Replay(NamedTuple):
         machine: The state but for the queue.
         ranked: Queued jobs in static orders.
         scored: Queued jobs that networks score.
-        plan: The plan of conservative backfilling on interchangeable cores, which is for static orders.
+        plan: The plan of conservative backfilling where the number of cores decides, which is for static orders.
         nodes: Cores of nodes, None for interchangeable cores.
         speeds: Contention, which is on nodes.
         node_plan: The plan of conservative backfilling on nodes.
@@ -172,7 +173,7 @@ def next_instant(
         if ranked is not None:
             enter_ranked(machine, ranked, job)
             if rules.backfill != Backfilling.NONE:
-                if nodes is None:
+                if nodes is None or plan is not None:
                     enter_tree(machine, ranked, job)
                 else:
                     enter_candidate(machine, nodes, job)
@@ -277,6 +278,7 @@ def start(
     ranked: RankedQueue | None,
     scored: ScoredQueue | None,
     short: ShortQueue | None,
+    plan: Plan | None,
     nodes: OnNodes | None,
     speeds: Speeds | None,
     node_plan: NodePlan | None,
@@ -301,7 +303,7 @@ def start(
     if len(machine.releases.end):
         add_release(machine.releases, now + requested, job, float(size))
     if ranked is not None and machine.rules.backfill != Backfilling.NONE:
-        if nodes is None:
+        if nodes is None or plan is not None:
             leave(ranked.tree, ranked.place[job])
         else:
             leave_candidate(nodes, job)
@@ -406,6 +408,8 @@ def serve(
             if plan is not None:
                 if ranked is not None:
                     job = next_planned(machine, ranked, plan)
+                if nodes is not None and job >= 0:
+                    choose(nodes, job, nodes.limit[:0])
             elif node_plan is not None:
                 if nodes is not None and ranked is not None:
                     job = next_planned_on_nodes(machine, ranked, nodes, node_plan)
@@ -431,7 +435,7 @@ def serve(
                 break
             if nodes is None and clock.now + machine.jobs.requested[job] > clock.shadow:
                 clock.extra -= size[job]
-        start(machine, ranked, scored, short, nodes, speeds, node_plan, job, serving)
+        start(machine, ranked, scored, short, plan, nodes, speeds, node_plan, job, serving)
 
 
 @part_of_kernel
