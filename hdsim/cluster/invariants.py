@@ -63,6 +63,10 @@ def check_end(cluster: Cluster) -> None:
     if cluster.has_core_ids and len(cluster.size) == len(jobs):
         wrong = np.array(cluster.size) != jobs.requested_cores
         require(not wrong.any(), f"job {name(wrong) if wrong.any() else ''} has another size than it asked for")
+    wrong = np.array(cluster.requested_time) != jobs.requested_time
+    wrong[list(cluster.expected)] = False
+    what = "has another requested time, without cluster.expect"
+    require(not wrong.any(), f"job {name(wrong) if wrong.any() else ''} {what}")
     if cluster.confirms_starts:  # the clock of another system
         return
     early = (started < jobs.submission_time) | (finished < started)

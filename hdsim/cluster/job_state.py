@@ -19,12 +19,16 @@ T = TypeVar("T", float, int)
 V = TypeVar("V")
 
 
+#: What only the backend changes, in messages.
+STATE_OF_JOBS = "cluster.queue, running, starting, starting_time, finish_time, state or requests"
+
+
 class ReadOnlyError(DecisionError):
     """Something else than the backend has changed a `ReadOnlyList` or a `ReadOnlyDict`."""
 
     change = (
-        "has changed cluster.queue, running, starting, starting_time, finish_time or state: agents read the state and "
-        "change it by cluster.start, cluster.reject and the other methods"
+        f"has changed {STATE_OF_JOBS}: agents read the state and change it by cluster.start, cluster.reject and the "
+        "other methods"
     )
 
     def __init__(self) -> None:

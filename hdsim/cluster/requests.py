@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hdsim.cluster.job_state import ReadOnlyList
 from hdsim.cluster.kernels import chunks
 from hdsim.cluster.kernels.chunks import Chunk
 from hdsim.errors import ConfigError, DecisionError
@@ -40,13 +41,13 @@ class Requests(NamedTuple):
     """Requested resources of each job; an element of a list is read four times as fast as one of an array."""
 
     size: list[int]  # cores
-    memory: list[float]  # byte per core (see `in_bytes`), 0 if memory is not tracked
-    bandwidth: list[float]  # GB/s per core
-    gpus: list[int] | None = None  # GPUs, None if no job requests any
+    memory: ReadOnlyList[float]  # byte per core (see `in_bytes`), 0 if memory is not tracked
+    bandwidth: ReadOnlyList[float]  # GB/s per core
+    gpus: ReadOnlyList[int] | None = None  # GPUs, None if no job requests any
     memory_matters: bool = False  # jobs may request memory, and nodes have a limited amount
     open_ended: bool = False  # jobs may be added
-    cpu: list[float] | None = None  # cores that each requested core takes, None where cores have ids
-    storage: list[float] | None = None  # byte per core, None if ephemeral storage is not tracked
+    cpu: ReadOnlyList[float] | None = None  # cores that each requested core takes, None where cores have ids
+    storage: ReadOnlyList[float] | None = None  # byte per core, None if ephemeral storage is not tracked
     places: AllowedNodes | None = None  # None where cores have ids
     kinds: tuple[dict[Chunk, int], dict[int, int]] | None = None  # number of each distinct chunk, and of each job's
 
@@ -61,13 +62,13 @@ class Requests(NamedTuple):
         stores = not has_core_ids and (changing or bool(np.isfinite(platform.node_storage).any()))
         requests = cls(
             [],
-            [],
-            [],
-            [] if asks_for_gpus else None,
+            ReadOnlyList(),
+            ReadOnlyList(),
+            ReadOnlyList() if asks_for_gpus else None,
             memory_matters,
             open_ended,
-            None if has_core_ids else [],
-            [] if stores and (open_ended or bool(np.any(jobs.storage > 0))) else None,
+            None if has_core_ids else ReadOnlyList(),
+            ReadOnlyList() if stores and (open_ended or bool(np.any(jobs.storage > 0))) else None,
             None if has_core_ids else AllowedNodes(platform),
             ({}, {}),
         )
@@ -105,14 +106,14 @@ class Requests(NamedTuple):
     def add(self, jobs: Workload) -> None:
         """Appends jobs."""
         self.size.extend(jobs.requested_cores.tolist())
-        self.memory.extend(in_bytes(jobs.memory).tolist() if self.memory_matters else [0.0] * len(jobs))
-        self.bandwidth.extend(jobs.memory_bandwidth.tolist())
+        self.memory.grow(in_bytes(jobs.memory).tolist() if self.memory_matters else [0.0] * len(jobs))
+        self.bandwidth.grow(jobs.memory_bandwidth.tolist())
         if self.gpus is not None:
-            self.gpus.extend(jobs.requested_gpus.tolist())
+            self.gpus.grow(jobs.requested_gpus.tolist())
         if self.cpu is not None:
-            self.cpu.extend((millicores(jobs) / 1000).tolist())
+            self.cpu.grow((millicores(jobs) / 1000).tolist())
         if self.storage is not None:
-            self.storage.extend(in_bytes(jobs.storage).tolist())
+            self.storage.grow(in_bytes(jobs.storage).tolist())
         if self.places is not None:
             self.places.add(jobs.constraints.tolist())
 

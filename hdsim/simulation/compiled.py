@@ -84,8 +84,8 @@ def interchangeable_cores(platform: Platform, workload: Workload, core_policy: s
     limited = jobs.asks_for_gpus or (np.isfinite(platform.memory).any() and (jobs.memory > 0).any())
     if limited or not platform.homogeneous_speed or not has_plain_jobs(platform, jobs):
         return None
-    requests = Requests([], [], [1.0] if jobs.memory_bandwidth.any() else [])
-    scores = static_scores(platform, requests, [core_policy])
+    bandwidth = ReadOnlyList([1.0] if jobs.memory_bandwidth.any() else [])
+    scores = static_scores(platform, Requests([], ReadOnlyList(), bandwidth), [core_policy])
     return preference(scores[core_policy], platform) if core_policy in scores else None
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hdsim.cluster import invariants
-from hdsim.cluster.job_state import ReadOnlyError
+from hdsim.cluster.job_state import STATE_OF_JOBS, ReadOnlyError
 from hdsim.cluster.state import Cluster
 from hdsim.errors import DecisionError, InvariantError
 from hdsim.results.moment import Moment, Shown
@@ -81,6 +81,7 @@ def carry_out(
     progress: Shown,
     config: Mapping[str, Any] | None,
     engine: Mapping[str, str] | None = None,
+    agent: Agent | None = None,
 ) -> Result:
     """Runs a replay with a progress bar until its end or a signal, and returns its result.
 
@@ -90,6 +91,7 @@ def carry_out(
         progress: Show the bar, or watch the replay.
         config: Configuration, stored in the result.
         engine: Parts of the engine in use, stored in the result.
+        agent: The agent that alone decides, None beside a backend.
 
     Raises:
         Interrupted: SIGINT or SIGTERM was received.
@@ -120,7 +122,8 @@ def carry_out(
         try:
             invariants.check_end(cluster)
         except InvariantError as error:
-            raise DecisionError(f"the agent or the backend has changed the state of the cluster: {error}") from None
+            author = "the agent or the backend" if agent is None else _author(agent)
+            raise DecisionError(f"{author} has changed the state of the cluster: {error}") from None
         done = result(interrupted=bool(stop))
     if stop:
         raise Interrupted(done, stop[0])
@@ -147,9 +150,7 @@ def decide(agent: Agent, cluster: Cluster) -> None:
         if outermost:
             watch.end()
     if not all(map(operator.is_, _owned(cluster), owned)):
-        raise DecisionError(
-            f"{_author(agent)} has replaced cluster.queue, running, starting, starting_time, finish_time or state"
-        )
+        raise DecisionError(f"{_author(agent)} has replaced {STATE_OF_JOBS}, size or requested_time")
     if cluster.now != now:
         raise DecisionError(
             f"{_author(agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state and "
@@ -161,7 +162,8 @@ def _owned(cluster: Cluster) -> tuple[Any, ...]:
     """The state that a pass changes in place and never replaces."""
     return (
         *(cluster.queue, cluster.running, cluster.starting),
-        *(cluster.starting_time, cluster.finish_time, cluster.state),
+        *(cluster.starting_time, cluster.finish_time, cluster.state, cluster.requests),
+        *(cluster.size, cluster.requested_time),
     )
 
 

@@ -246,7 +246,7 @@ class Simulation:
             replay(self.env, cluster, self.agent, stop, bar, check=self._check)
 
         parts = {"cores": type(cluster.cores).__name__, "mode": "events", "executor": self.env.executor}
-        return carry_out(run, cluster, progress=progress, config=config, engine=parts)
+        return carry_out(run, cluster, progress=progress, config=config, engine=parts, agent=self.agent)
 
     def fork(
         self,

@@ -52,6 +52,19 @@ def shrinks_jobs(cluster: Any) -> None:
     every_job_that_fits(cluster)
 
 
+def shortens_jobs(cluster: Any) -> None:
+    cluster.requested_time[0] = 1.0
+
+
+def asks_for_less_memory(cluster: Any) -> None:
+    cluster.requests.memory[0] = 0.0
+
+
+def exchanges_estimates(cluster: Any) -> None:
+    every_job_that_fits(cluster)
+    cluster.requested_time = list(cluster.requested_time)
+
+
 def forgets_jobs(cluster: Any) -> None:
     cluster.queue.clear()
 
@@ -90,7 +103,8 @@ def replaces_the_queue(cluster: Any) -> None:
     cluster.queue = None
 
 
-CHANGED = "has changed cluster.queue, running, starting, starting_time, finish_time or state: agents read the state"
+OWNED = "cluster.queue, running, starting, starting_time, finish_time, state or requests"
+CHANGED = f"has changed {OWNED}: agents read the state"
 
 
 @pytest.mark.parametrize(
@@ -101,9 +115,12 @@ CHANGED = "has changed cluster.queue, running, starting, starting_time, finish_t
         (forgets_what_runs, f"forgets_what_runs {CHANGED}"),
         (exchanges_placements, f"exchanges_placements {CHANGED}"),
         (invents_a_start, f"invents_a_start {CHANGED}"),
-        (replaces_the_queue, "replaces_the_queue has replaced cluster.queue, running"),
+        (replaces_the_queue, f"replaces_the_queue has replaced {OWNED}, size or requested_time"),
+        (exchanges_estimates, f"exchanges_estimates has replaced {OWNED}"),
         (stops_the_clock, "stops_the_clock has changed cluster.now from 5 to 0"),
-        (shrinks_jobs, "job 0 has another size than it asked for"),
+        (shrinks_jobs, "shrinks_jobs has changed the state of the cluster: job 0 has another size than it asked for"),
+        (shortens_jobs, "shortens_jobs has changed the state of the cluster: job 0 has another requested time"),
+        (asks_for_less_memory, f"asks_for_less_memory {CHANGED}"),
         (forgets_jobs, f"forgets_jobs {CHANGED}"),
         (forgets_one_job, f"forgets_one_job {CHANGED}"),
     ],

@@ -275,12 +275,12 @@ class NodeQuantities:
         requested, before = self._requests.cpu, self._requests.chunk(job)
         assert requested is not None and before.number == 1
         self.release(job, placement)
-        requested[job] = cpu / before.cores
+        requested.write(job, cpu / before.cores)
         resized = _amounts(self._requests.chunk(job), placement.nodes, placement.pods)
         try:
             self.allocate(job, resized)
         except DecisionError:
-            requested[job] = before.cpu
+            requested.write(job, before.cpu)
             self.allocate(job, placement)
             raise
         return resized
