@@ -308,10 +308,9 @@ class SlurmAgent(Agent):
         self._note_reasons(jobs)
         for one in started:
             chosen = []
-            for node, cpus in zip(one.nodes, one.cpus, strict=True):
+            for node, cpus, asked in zip(one.nodes, one.cpus, one.gpus, strict=True):
                 begin, end, gpus = self._cores[node]
                 chosen.append(begin + np.flatnonzero(idle[begin:end])[:cpus])
-                asked = int(self._jobs.demands.gpus[one.job])
                 if asked:
                     chosen.append(gpus[idle[gpus]][:asked])
             cluster.start(one.job, cluster.cores.placement_of(np.concatenate(chosen)))

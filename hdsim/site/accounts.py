@@ -19,6 +19,7 @@ from hdsim.site.kernels.shares import (
     classic,
     classic_factors,
     fair_tree,
+    run_off,
 )
 from hdsim.site.model import Association, Site
 from hdsim.util.arrays import Floats, Ints
@@ -171,6 +172,8 @@ class FairShare:
         billing = self.billing
         billing.start[job], billing.rate[job], billing.factor[job] = now, rate, factor
         billing.cpus[job], billing.nodes[job] = cpus, nodes
+        if now < self._last:
+            run_off(self._quotas, billing, job, self._last)
 
     def end(self, job: int, now: float) -> None:
         """Adds the usage of a job that ends."""

@@ -57,7 +57,8 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
         columns: ``submit``, ``cpus``, ``partition`` and, if there are any, ``eligible``, ``requested_time``, ``nodes``,
             ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``user``, ``account``, ``qos``,
             ``nice``, ``constraints``, ``required_nodes``, ``excluded_nodes``, ``reservation``, ``licenses``, ``gres``
-            (of each node, ``gpu:2`` or ``gpu:a100:2``), ``held`` and ``array_limit``; None where a job has none.
+            (of each node, ``gpu:2`` or ``gpu:a100:2``), ``gpus`` (of all nodes together, ``4`` or ``a100:4``),
+            ``gpus_per_task``, ``cpus_per_gpu``, ``held`` and ``array_limit``; None where a job has none.
         site: The site.
         where: Origin of the columns, for error messages.
 
@@ -145,6 +146,10 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
                 cpus[job], per_task[job], memory[job] = cpus[job] * more, per_task[job] * more, memory[job] / more
             else:
                 cpus[job] = max(cpus[job], least[job] * more)
+    gpus = _gpus(column, site, known, cpus // per_task)
+    cpus = np.maximum(cpus, gpus["all_gpus"] * gpus["cpus_per_gpu"])
+    # A node has a task at least.
+    most = np.where(gpus["all_gpus"] > 0, np.minimum(most, np.maximum(cpus // per_task, least)), most)
     exclusive = np.array([kind.oversubscribe.startswith("EXCLUSIVE") for kind in first], np.bool_)
     return Demands(
         cpus=cpus,
@@ -155,7 +160,7 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
         memory_per_node=np.where(of_cpu, 0.0, memory),
         whole=np.array(column("whole", False), np.bool_) | exclusive,
         limit=np.where(np.isinf(limit), _YEAR, limit),
-        **_gpus(column("gres", ""), site, known),
+        **gpus,
     )
 
 
@@ -203,16 +208,32 @@ def gpu_types(site: Site) -> list[str]:
     return sorted({name for kind in site.nodes.values() for name in kind.gres if name.split(":")[0] == "gpu"})
 
 
-def _gpus(asked: list[str], site: Site, known: Any) -> dict[str, Ints]:
-    """Returns number and type of the GPUs that jobs ask for on each node; other generic resources are not counted."""
+def _gpus(column: Any, site: Site, known: Any, tasks: Ints) -> dict[str, Ints]:
+    """Returns number and type of the GPUs that jobs ask for; other generic resources are not counted."""
     types = gpu_types(site)
-    gpus, kinds = np.zeros(len(asked), np.int64), np.full(len(asked), -1)
-    for row, text in enumerate(asked):
-        for name, number in parse_gres(text).items() if text else ():
+    asked, in_all, per_task = column("gres", ""), column("gpus", ""), column("gpus_per_task", "")
+    gpus, all_gpus, each = np.zeros((3, len(asked)), np.int64)
+    kinds = np.full(len(asked), -1)
+
+    def read(text: str, row: int, into: Ints) -> None:
+        for name, number in parse_gres(text).items():
             if name.split(":")[0] == "gpu":
-                gpus[row] += number
+                into[row] += number
                 kinds[row] = -1 if name == "gpu" and "gpu" not in types else known("gres", name, types, row)
-    return {"gpus": gpus, "gpu_type": kinds}
+
+    for row, texts in enumerate(zip(asked, in_all, per_task, strict=True)):
+        if texts[0]:
+            read(texts[0], row, gpus)
+        for text, into in zip(texts[1:], (all_gpus, each), strict=True):
+            if text:
+                read(f"gpu:{text}", row, into)
+    return {
+        "gpus": np.where(all_gpus + each > 0, 0, gpus),
+        "gpu_type": kinds,
+        "all_gpus": np.where(each > 0, each * tasks, all_gpus),
+        "gpus_per_task": each,
+        "cpus_per_gpu": np.array(column("cpus_per_gpu", 0), np.int64),
+    }
 
 
 def _licenses(asked: list[str], kinds: list[str], known: Any) -> Ints:

@@ -41,6 +41,9 @@ class Job(Part):
     reservation: str | None = None
     licenses: str | None = None
     gres: str | None = None
+    gpus: str | None = None  # on all nodes together, such as 4 or a100:4
+    gpus_per_task: str | None = None
+    cpus_per_gpu: int | None = Field(None, ge=1)
     required_nodes: str | None = None
     excluded_nodes: str | None = None
     fails: bool = False
@@ -49,7 +52,7 @@ class Job(Part):
 #: Columns of one's own that are as in the file.
 _SAME = (
     *("nodes", "per_task", "whole", "nice", "dependency", "array_limit", "constraints", "reservation", "licenses"),
-    *("gres", "required_nodes", "excluded_nodes", "cpus"),
+    *("gres", "gpus_per_task", "cpus_per_gpu", "required_nodes", "excluded_nodes", "cpus"),
 )
 
 
@@ -90,6 +93,7 @@ def _workload(site: Site, jobs: list[Job], source: str) -> Workload:
     parts = [job.partition or default for job in jobs]
     limits = [_limit(site, job, part) for job, part in zip(jobs, parts, strict=True)]
     own = {name: _objects([getattr(job, name) for job in jobs]) for name in _SAME}
+    own["gpus_asked"] = _objects([job.gpus for job in jobs])
     own["most_nodes"] = own["nodes"]
     own["memory_mib"] = _objects([job.memory if job.memory_per_cpu is None else job.memory_per_cpu for job in jobs])
     own["memory_per"] = _objects(["n" if job.memory_per_cpu is None else "c" for job in jobs])

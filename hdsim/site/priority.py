@@ -128,7 +128,7 @@ class Multifactor:
             "cpu": float(cpus),
             "node": float(nodes),
             "mem": asked.memory_per_node[job] * nodes + asked.memory_per_cpu[job] * cpus,
-            "gres/gpu": float(asked.gpus[job] * nodes),
+            "gres/gpu": float(asked.gpus[job] * nodes + asked.all_gpus[job]),
         }
         weighted = [weight * amounts.get(name, 0.0) for name, weight in self._billing[partition].items()]
         combine = max if "MAX_TRES" in self._flags else sum
@@ -187,10 +187,10 @@ def _requests(site: Site, jobs: SiteJobs, names: list[str]) -> Floats:
         elif name == "node":
             made[:, place] = asked.least
         elif name == "gres/gpu":
-            made[:, place] = asked.gpus * asked.least
+            made[:, place] = asked.gpus * asked.least + asked.all_gpus
         elif name.removeprefix("gres/") in types:
             of_type = asked.gpu_type == types.index(name.removeprefix("gres/"))
-            made[:, place] = np.where(of_type, asked.gpus * asked.least, 0)
+            made[:, place] = np.where(of_type, asked.gpus * asked.least + asked.all_gpus, 0)
     return made
 
 

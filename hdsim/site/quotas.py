@@ -17,20 +17,42 @@ from hdsim.errors import ConfigError
 from hdsim.site.accounts import Accounts
 from hdsim.site.jobs_table import SiteJobs, gpu_types
 from hdsim.site.kernels.quotas import LICENSES, Quotas
-from hdsim.site.model import Limits, Qos, Site
+from hdsim.site.model import Qos, Site
 from hdsim.site.reasons import (
     Reasons,
     account_limit,
     group_limit,
     job_limit,
+    job_minutes_limit,
     least_limit,
     minutes_limit,
+    node_limit,
+    run_minutes_limit,
     user_limit,
 )
 from hdsim.util.arrays import Floats, Ints
 
-#: Limits that are not simulated.
-NOT_SIMULATED = ("grp_tres_run_mins", "grp_wall", "max_tres_per_node", "max_tres_mins")
+
+@dataclass(frozen=True)
+class _Meter:
+    """A limit of TRES-minutes.
+
+    Attributes:
+        minutes: The limit, or the TRES of each node where `of_node` is set.
+        reason: Code of the reason of a job that waits for it.
+        lasting: Usage does not decay.
+        uses: Usage so far counts.
+        asks: The request of the job counts, with what is left to running jobs where `charges` is set.
+        of_node: The amount on each node counts instead.
+    """
+
+    minutes: float
+    reason: int
+    lasting: bool = False
+    uses: bool = False
+    asks: bool = True
+    charges: bool = False
+    of_node: bool = False
 
 
 @dataclass
@@ -76,10 +98,9 @@ class _Builder:
         self.capacity: list[float] = []
         self.reason: list[int] = []
         self.row: list[int] = []
+        self.safe = "safe" in site.slurm.enforce
         self.meters: dict[tuple[Any, ...], int] = {}
-        self.most: list[float] = []
-        self.spent_reason: list[int] = []
-        self.lasting: list[bool] = []
+        self.metered: list[_Meter] = []
         self.submissions: dict[tuple[Any, ...], int] = {}
         self.most_submitted: list[tuple[int, int]] = []
         self.types = gpu_types(site)
@@ -100,20 +121,18 @@ class _Builder:
             self.most_submitted.append((most, self.reasons.code_of(word)))
         return self.submissions[key]
 
-    def meter(self, key: tuple[Any, ...], minutes: float, word: str, *, lasting: bool) -> int:
-        """Returns the place of a limit of TRES-minutes."""
+    def meter(self, key: tuple[Any, ...], minutes: float, word: str, **kind: bool) -> int:
+        """Returns the place of a limit of TRES-minutes; see :class:`_Meter`."""
         if key not in self.meters:
-            self.meters[key] = len(self.most)
-            self.most.append(minutes * 60.0)
-            self.spent_reason.append(self.reasons.code_of(word))
-            self.lasting.append(lasting)
+            self.meters[key] = len(self.metered)
+            self.metered.append(_Meter(minutes, self.reasons.code_of(word), **kind))
         return self.meters[key]
 
     def amounts(self, tres: str, rows: Ints) -> tuple[Any, Any, Any]:
         """Returns what jobs take of a TRES: in any case, for each CPU and for each node."""
         asked = self.jobs.demands
         none = np.zeros(len(rows))
-        if tres == "job":
+        if tres in ("job", "wall"):
             return none + 1.0, none, none
         if tres in ("cpu", "billing"):
             return none, none + 1.0, none
@@ -125,10 +144,11 @@ class _Builder:
         if kind == "license" and name in self.site.licenses:
             return self.jobs.licenses[rows, list(self.site.licenses).index(name)].astype(np.float64), none, none
         if tres == "gres/gpu":
-            return none, none, asked.gpus[rows].astype(np.float64)
+            return asked.all_gpus[rows].astype(np.float64), none, asked.gpus[rows].astype(np.float64)
         if kind == "gres" and name in self.types:
             of_type = asked.gpu_type[rows] == self.types.index(name)
-            return none, none, np.where(of_type, asked.gpus[rows], 0).astype(np.float64)
+            in_all, on_each = (np.where(of_type, gpus[rows], 0.0) for gpus in (asked.all_gpus, asked.gpus))
+            return in_all, none, on_each
         raise ConfigError(
             f"expected limits of cpu, mem, node, billing, gres/gpu or a licence of the site, got '{tres}'",
             where="site: limits",
@@ -176,6 +196,9 @@ class _Builder:
             place = self.place((*key, tres), most, self.reasons.code_of(word), nodes=tres == "node")
             made.capacities.append((place, tres))
 
+        def spend(key: tuple[Any, ...], tres: str, minutes: float, word: str, **kind: bool) -> None:
+            made.meters.append((self.meter((*key, tres), minutes, word, **kind), tres))
+
         for name, qos in holder.qos:
             limits = qos.limits
             keys = ("qos", name), ("qos user", name, holder.user), ("qos account", name, holder.account)
@@ -187,10 +210,21 @@ class _Builder:
                 for tres, amount in getattr(limits, limit).items():
                     if first(limit, tres):
                         hold(key, tres, amount, word_of(tres))
+            decays = {"lasting": "NoDecay" in qos.flags, "uses": True, "asks": self.safe}
             for tres, minutes in limits.grp_tres_mins.items():
                 if first("grp_tres_mins", tres):
-                    word, lasting = minutes_limit("QOS", tres), "NoDecay" in qos.flags
-                    made.meters.append((self.meter((*keys[0], tres), minutes, word, lasting=lasting), tres))
+                    spend((*keys[0], "mins"), tres, minutes, minutes_limit("QOS", tres), **decays, charges=self.safe)
+            for tres, minutes in limits.grp_tres_run_mins.items():
+                if first("grp_tres_run_mins", tres):
+                    spend((*keys[0], "run"), tres, minutes, run_minutes_limit("QOS", tres), charges=True)
+            if limits.grp_wall < math.inf and first("grp_wall"):
+                spend((*keys[0], "mins"), "wall", limits.grp_wall / 60.0, "QOSGrpWallLimit", **decays)
+            for tres, minutes in limits.max_tres_mins.items():
+                if first("max_tres_mins", tres):
+                    spend((*keys[0], "job"), tres, minutes, job_minutes_limit("QOS", tres))
+            for tres, amount in limits.max_tres_per_node.items():
+                if first("max_tres_per_node", tres):
+                    spend((*keys[0], "node"), tres, amount, node_limit("QOS", tres), of_node=True)
             for key, limit, word in (
                 (keys[0], "grp_jobs", "QOSGrpJobsLimit"),
                 (keys[1], "max_jobs", "QOSMaxJobsPerUserLimit"),
@@ -214,8 +248,14 @@ class _Builder:
                     hold(("group", row), tres, amount, group_limit("Assoc", tres))
             for tres, minutes in limits.grp_tres_mins.items():
                 if ("grp_tres_mins", tres) not in seen:
-                    word = minutes_limit("Assoc", tres)
-                    made.meters.append((self.meter(("group", row, tres), minutes, word, lasting=False), tres))
+                    counted = {"uses": True, "asks": self.safe, "charges": self.safe}
+                    spend(("group", row, "mins"), tres, minutes, minutes_limit("Assoc", tres), **counted)
+            for tres, minutes in limits.grp_tres_run_mins.items():
+                if ("grp_tres_run_mins", tres) not in seen:
+                    spend(("group", row, "run"), tres, minutes, run_minutes_limit("Assoc", tres), charges=True)
+            if limits.grp_wall < math.inf and ("grp_wall", "") not in seen:
+                minutes = limits.grp_wall / 60.0
+                spend(("group", row, "mins"), "wall", minutes, "AssocGrpWallLimit", uses=True, asks=self.safe)
             if limits.grp_jobs is not None and ("grp_jobs", "") not in seen:
                 hold(("group", row), "job", limits.grp_jobs, "AssocGrpJobsLimit")
             if limits.grp_submit is not None and ("grp_submit", "") not in seen:
@@ -228,6 +268,14 @@ class _Builder:
             most = self.inherited(holder.associations, "max_submit")
             if most is not None and ("max_submit", "") not in seen:
                 waiting.append(self.submission(own, most, "AssocMaxSubmitJobLimit"))
+            for limit, told, of_node in (
+                ("max_tres_mins", job_minutes_limit, False),
+                ("max_tres_per_node", node_limit, True),
+            ):
+                every = {tres for row in holder.associations for tres in getattr(self.accounts.rows[row].limits, limit)}
+                for tres in sorted(tres for tres in every if (limit, tres) not in seen):
+                    amount = self.inherited(holder.associations, limit, tres)
+                    spend((*own, limit), tres, amount, told("Assoc", tres), of_node=of_node)
         return made, tuple(waiting)
 
     def never(self, holder: Holder, rows: Ints, blocked: Ints) -> None:
@@ -262,6 +310,28 @@ class _Builder:
         if "wall" not in seen:
             block(asked.limit[rows] > wall, "AssocMaxWallDurationPerJobLimit")
 
+    def never_enough(self, made: _Template, rows: Ints, blocked: Ints) -> None:
+        """Notes the jobs that ask for more TRES-minutes than a limit has."""
+        asked = self.jobs.demands
+        for number, tres in made.meters:
+            kind = self.metered[number]
+            fixed, per_cpu, per_node = self.amounts(tres, rows)
+            nodes = asked.most[rows] if kind.of_node else asked.least[rows]
+            amount = fixed + per_cpu * asked.cpus[rows] + per_node * nodes
+            wanted = np.floor(amount / nodes) if kind.of_node else np.floor(amount * self.minutes(rows))
+            found = rows[(wanted > kind.minutes) & kind.asks & (blocked[rows] == 0)]
+            blocked[found] = kind.reason
+
+    def factor(self, rows: Ints) -> Floats:
+        """Returns the UsageFactor of jobs."""
+        return np.append([one.usage_factor for one in self.site.qos.values()], 1.0)[self.jobs.qos[rows]]
+
+    def minutes(self, rows: Ints) -> Floats:
+        """Returns the minutes that jobs ask for, those of a QOS with UsageFactorSafe times its UsageFactor."""
+        safe = np.append(["UsageFactorSafe" in one.flags for one in self.site.qos.values()], False)
+        whole = np.floor(self.jobs.demands.limit[rows] / 60.0)
+        return np.where(safe[self.jobs.qos[rows]], np.floor(whole * self.factor(rows)), whole)
+
     def groups(self) -> Iterator[tuple[int, Ints]]:
         """Yields the jobs that the same limits hold for, and the first of their partitions."""
         jobs = self.jobs
@@ -287,6 +357,7 @@ class _Builder:
                 holder = self.holder(int(rows[0]), partition)
                 made, submitted = self.template(holder)
                 self.never(holder, rows, blocked)
+                self.never_enough(made, rows, blocked)
                 if submitted:
                     for row in rows.tolist():
                         waiting[row] = submitted
@@ -308,16 +379,34 @@ class _Builder:
             "row": np.array(self.row, np.int64),
             "on_node": np.zeros((sum(row >= 0 for row in self.row), self.nodes), np.int64),
             **dict(zip(("first", "place", "fixed", "per_cpu", "per_node"), held, strict=True)),
-            "spent": np.zeros(len(self.most)),
-            "most": np.array(self.most, np.float64),
-            "spent_reason": np.array(self.spent_reason, np.int64),
-            "lasting": np.array(self.lasting, np.bool_),
+            "spent": np.zeros(len(self.metered)),
+            "left": np.zeros(len(self.metered)),
+            "most": np.array([kind.minutes for kind in self.metered], np.float64),
+            "spent_reason": np.array([kind.reason for kind in self.metered], np.int64),
+            "lasting": np.array([kind.lasting for kind in self.metered], np.bool_),
+            "uses": np.array([kind.uses for kind in self.metered], np.bool_),
+            "asks": np.array([kind.asks for kind in self.metered], np.bool_),
+            "of_node": np.array([kind.of_node for kind in self.metered], np.bool_),
             "first_spent": spending[0],
             "meter": spending[1],
             **dict(zip(("rate_fixed", "rate_per_cpu", "rate_per_node"), spending[2:], strict=True)),
+            **self._times(spending[0], spending[1]),
         }
         quotas = Quotas(**columns)
         return SiteQuotas(quotas, blocked, waiting, self.most_submitted)
+
+    def _times(self, first: Ints, meter: Ints) -> dict[str, Any]:
+        """Returns the minutes and seconds of jobs for their limits of TRES-minutes; see :class:`Quotas`."""
+        rows = np.repeat(np.arange(len(self.jobs)), np.diff(first))
+        factor = self.factor(rows)
+        charges, of_wall = np.zeros((2, len(self.metered) + 1), np.bool_)
+        for key, number in self.meters.items():
+            charges[number], of_wall[number] = self.metered[number].charges, key[-1] == "wall"
+        return {
+            "minutes": self.minutes(rows),
+            "charged": np.where(charges[meter], self.jobs.demands.limit[rows] * factor, 0.0),
+            "free": (factor == 0.0) & ~of_wall[meter],
+        }
 
     def _entries(self, groups: list[tuple[Ints, list[tuple[int, str]]]]) -> tuple[Any, ...]:
         """Returns first places of jobs, the capacities at the places and what jobs take of each."""
@@ -343,21 +432,3 @@ def quotas_of(site: Site, jobs: SiteJobs, accounts: Accounts, reasons: Reasons, 
         ConfigError: There is a limit of an unknown TRES.
     """
     return _Builder(site, jobs, accounts, reasons, nodes).build()
-
-
-def not_simulated(site: Site) -> list[str]:
-    """Returns the limits of a site that are not simulated, each in words."""
-    if not {"limits", "safe"} & set(site.slurm.enforce):
-        return []
-    holders: dict[str, Limits] = {f"QOS {name}": one.limits for name, one in site.qos.items()}
-    holders |= {f"association {one.account} {one.user}".rstrip(): one.limits for one in site.associations}
-    default = Limits()
-    found = [
-        f"limit {name} of {holder}"
-        for holder, limits in holders.items()
-        for name in NOT_SIMULATED
-        if getattr(limits, name) != getattr(default, name)
-    ]
-    if "safe" in site.slurm.enforce and any(limits.grp_tres_mins for limits in holders.values()):
-        found.append("AccountingStorageEnforce=safe with GrpTRESMins")
-    return found

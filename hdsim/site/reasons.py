@@ -60,6 +60,26 @@ def minutes_limit(holder: str, tres: str) -> str:
     return f"{holder}Grp{name}"
 
 
+def run_minutes_limit(holder: str, tres: str) -> str:
+    """Returns the word for a limit of what is left to the running jobs of a QOS or an association."""
+    return minutes_limit(holder, tres).replace("Minutes", "RunMinutes")
+
+
+def job_minutes_limit(holder: str, tres: str) -> str:
+    """Returns the word for a limit of what each job of a QOS or an association may use."""
+    return f"{holder}Max{_short(holder, tres)}MinutesPerJob{'Limit' if tres == 'cpu' else ''}"
+
+
+def node_limit(holder: str, tres: str) -> str:
+    """Returns the word for a limit of what each job of a QOS or an association takes of a node."""
+    return f"{holder}Max{_short(holder, tres)}PerNode"
+
+
+def _short(holder: str, tres: str) -> str:
+    """The name of a TRES in words for limits of each job."""
+    return ("Mem" if holder == "Assoc" else "Memory") if tres == "mem" else _TRES[_kind(tres)][0].removesuffix("Limit")
+
+
 def job_limit(holder: str, tres: str) -> str:
     """Returns the word for a limit of each job of a QOS or an association."""
     name = "MemPerJob" if (holder, tres) == ("Assoc", "mem") else _TRES[_kind(tres)][1]

@@ -18,7 +18,10 @@ from hdsim.site.submit_lines import INTERESTING, submit_options
 #: Columns of what the commands of submission ask for, with their types and what stands where they say nothing.
 _OF_LINES: dict[str, tuple[Any, Any]] = {
     **dict.fromkeys(
-        ("constraints", "dependency", "excluded_nodes", "gres", "licenses", "required_nodes", "partitions"),
+        (
+            *("constraints", "dependency", "excluded_nodes", "gres", "licenses", "required_nodes", "partitions"),
+            *("gpus_asked", "gpus_per_task"),
+        ),
         (pl.String, None),
     ),
     "reservation": (pl.String, None),
@@ -26,6 +29,7 @@ _OF_LINES: dict[str, tuple[Any, Any]] = {
     "nodes": (pl.Int64, None),
     "most_nodes": (pl.Int64, None),
     "per_task": (pl.Int64, None),
+    "cpus_per_gpu": (pl.Int64, None),
     "array_limit": (pl.Int64, None),
     "nice": (pl.Int64, 0),
     "begin": (pl.String, None),
@@ -57,7 +61,7 @@ def gres(jobs: pl.DataFrame) -> list[pl.Series]:
     nodes = jobs["nodes"].fill_null(1).clip(1).to_list()
     on = jobs["got_nodes"].to_list()
     started = jobs["start"].is_not_null().to_list()
-    lines = jobs["of_line_gres"].to_list()
+    lines, cpus = jobs["of_line_gres"].to_list(), jobs["got_cpus"].to_list()
     gpus, gres = [0] * jobs.height, [""] * jobs.height
     for row, (wanted, had, old, old_got, line) in enumerate(zip(asked, got, from_gres, got_gres, lines, strict=True)):
         if not (wanted or had or old or old_got or line):
@@ -76,7 +80,14 @@ def gres(jobs: pl.DataFrame) -> list[pl.Series]:
             gpus[row] = _gpus(wanted)
         else:
             gpus[row] = int(_gpus(each) * nodes[row])
+        if gpus[row] and started[row]:
+            gpus[row] = _in_parts(cpus[row] or 1, gpus[row], on[row] or 1)
     return [pl.Series("gpus", gpus, pl.Int64), pl.Series("gres", [text or None for text in gres], pl.String)]
+
+
+def _in_parts(cpus: int, gpus: int, nodes: int) -> int:
+    """Returns the most GPUs that can be divided with the CPUs into equal parts, at least one for each node."""
+    return next((number for number in range(gpus, 0, -1) if math.gcd(cpus, number) >= min(nodes, cpus)), gpus)
 
 
 def _each(texts: pl.Series, read: Callable[[str], dict[str, int]]) -> Iterable[dict[str, int]]:

@@ -441,6 +441,9 @@ class _Jobs:
             reservation="reservation",
             licenses="licenses",
             gres="gres",
+            gpus_asked="of_line_gpus_asked",
+            gpus_per_task="of_line_gpus_per_task",
+            cpus_per_gpu="of_line_cpus_per_gpu",
             dependency="of_line_dependency",
             held=held.fill_null(False),
             partitions=pl.when(pl.col("partitions").list.len() > 0)
@@ -474,6 +477,12 @@ class _Jobs:
         features = {name for _, kind in nodes_of(self.site) for name in kind.features}
         kinds = {name for kind in self.site.nodes.values() for name in kind.gres}
         licenses = set(self.site.licenses)
+
+        def is_number(text: str) -> bool:
+            """Whether a text is a number of GPUs of the site."""
+            found = re.fullmatch(r"(?:([\w.-]+):)?\d{1,6}", text)
+            return found is not None and (found[1] is None or f"gpu:{found[1]}" in kinds)
+
         for column, fits, what in (
             ("reservation", lambda text: text in known, "reservations that are not in reservations.txt"),
             (
@@ -487,6 +496,8 @@ class _Jobs:
                 lambda text: {one.rpartition(":")[0] for one in text.split(",")} <= {*kinds, "gpu"},
                 "generic resources that slurm.conf does not have",
             ),
+            ("of_line_gpus_asked", is_number, "GPUs that slurm.conf does not have"),
+            ("of_line_gpus_per_task", is_number, "GPUs that slurm.conf does not have"),
         ):
             values = [text for text in jobs[column].unique() if text and not fits(text)]
             if values:

@@ -26,13 +26,13 @@ from hdsim.site.kernels.passes import (
     make_plan,
     make_space,
 )
-from hdsim.site.kernels.placing import SiteNodes, Usage
+from hdsim.site.kernels.placing import SiteNodes, Usage, gpus_on
 from hdsim.site.kernels.preempting import sort_queue
 from hdsim.site.kernels.running import RunningJobs, hold, release
 from hdsim.site.model import PARAMETERS, NodeType, Site
 from hdsim.site.platform import nodes_of
 from hdsim.site.priority import FLAGS, Multifactor
-from hdsim.site.quotas import not_simulated, quotas_of
+from hdsim.site.quotas import quotas_of
 from hdsim.site.reasons import Reasons
 from hdsim.util.arrays import Flags, Floats, Ints
 
@@ -56,6 +56,7 @@ class Start:
     job: int
     nodes: list[int]
     cpus: list[int]  # on each of the nodes
+    gpus: list[int]
     backfilled: bool
 
 
@@ -76,7 +77,6 @@ def refuse(site: Site) -> list[str]:
             found.append(f"partition {name}: ExclusiveUser")
         if one.max_cpus_per_node is not None:
             found.append(f"partition {name}: MaxCPUsPerNode")
-    found += not_simulated(site)
     for key, kind in site.nodes.items():
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
             found.append(f"nodes {key}: several types of GPUs on a node")
@@ -156,10 +156,9 @@ class SlurmScheduler:
             for _ in range(2)
         )
         self._submitted = [0] * len(self.limits.submissions)
-        places, ints = np.zeros((2, count * 2 + number), np.int64), np.zeros((3, count), np.int64)
-        self.running = RunningJobs(
-            ints[0], np.zeros(count), ints[1], ints[2], places[0], places[1], np.zeros(2, np.int64)
-        )
+        on, cpus, gpus = np.zeros((3, count * 2 + number), np.int64)
+        ints = np.zeros((3, count), np.int64)
+        self.running = RunningJobs(ints[0], np.zeros(count), ints[1], ints[2], on, cpus, gpus, np.zeros(2, np.int64))
         self.pending: dict[int, None] = {}
         self._order: tuple[Ints, Ints, Floats] | None = None
         self.service = ~self._listed([site.down])[0]
@@ -263,7 +262,8 @@ class SlurmScheduler:
         """Whether limits of what was used may let jobs start when it has decayed."""
         quotas, rules = self.limits.quotas, self.site.priority
         shrinks = 0 < rules.decay_half_life < math.inf or rules.usage_reset_period not in ("NONE", "NOW")
-        exceeded = (quotas.spent >= quotas.most) & (quotas.most > 0) & ~quotas.lasting
+        least = np.where(quotas.asks, 1, quotas.most)  # whole minutes
+        exceeded = quotas.uses & (quotas.spent >= 60.0 * least) & (quotas.most > 0) & ~quotas.lasting
         return self.multifactor is not None and shrinks and bool(exceeded.any())
 
     def submit(self, job: int, now: float) -> None:
@@ -305,10 +305,12 @@ class SlurmScheduler:
         else:
             self._count_in(job)
         self._order = None
-        listed, on_each = np.array(list(nodes), np.int64), np.array(list(cpus), np.int64)
-        self._reserve_places(len(listed))
-        end = start + self.jobs.demands.limit[job]
-        hold(self.usage, self.jobs.demands, self.running, self.limits.quotas, job, end, listed, on_each, len(listed))
+        listed, chosen, demands = list(nodes), self._space.chosen, self.jobs.demands
+        count = len(listed)
+        chosen.node[:count], chosen.cpus[:count] = listed, list(cpus)
+        gpus_on(self.usage, demands, job, count, chosen)
+        self._reserve_places(count)
+        hold(self.usage, demands, self.running, self.limits.quotas, job, start + demands.limit[job], chosen, count)
         self.preemption.start[job] = start
         self._bill(job, start, self.jobs.partitions[job][0])
 
@@ -364,10 +366,11 @@ class SlurmScheduler:
             self.ordered(now),
         )
         count = kernel(*state, access, rules, *plan, self._space, now)
-        started = []
+        started, running = [], self.running
         for job in self._space.started[:count].tolist():
-            held = slice(self.running.first[job], self.running.last[job])
-            started.append(Start(job, self.running.node[held].tolist(), self.running.cpus[held].tolist(), backfilled))
+            held = slice(running.first[job], running.last[job])
+            nodes, cpus, gpus = (column[held].tolist() for column in (running.node, running.cpus, running.gpus))
+            started.append(Start(job, nodes, cpus, gpus, backfilled))
             del self.pending[job]
             self.preemption.start[job] = now
             self._bill(job, now, self.jobs.partitions[job][0])
@@ -437,13 +440,14 @@ class SlurmScheduler:
         if used + more <= size:
             return
         live = running.job[: running.length[0]]
-        node, cpus = np.zeros((2, 2 * (used + more)), np.int64)
+        node, cpus, gpus = np.zeros((3, 2 * (used + more)), np.int64)
         used = 0
         for job in live.tolist():
             held = slice(running.first[job], running.last[job])
             count = held.stop - held.start
-            node[used : used + count], cpus[used : used + count] = running.node[held], running.cpus[held]
+            placed = slice(used, used + count)
+            node[placed], cpus[placed], gpus[placed] = running.node[held], running.cpus[held], running.gpus[held]
             running.first[job], running.last[job] = used, used + count
             used += count
         running.length[1] = used
-        self.running = running._replace(node=node, cpus=cpus)
+        self.running = running._replace(node=node, cpus=cpus, gpus=gpus)

@@ -12,12 +12,13 @@ from typing import Any
 
 #: Short options with a value, and the long ones that they stand for; empty for those that nothing reads.
 _SHORT = {
-    **dict.fromkeys("ABDeFGiJlmMnoqtS", ""),
+    **dict.fromkeys("ABDeFiJlmMnoqtS", ""),
     "a": "array",
     "b": "begin",
     "C": "constraint",
     "c": "cpus-per-task",
     "d": "dependency",
+    "G": "gpus",
     "L": "licenses",
     "N": "nodes",
     "p": "partition",
@@ -40,6 +41,8 @@ _TEXTS = {
     "constraint": "constraints",
     "dependency": "dependency",
     "exclude": "excluded_nodes",
+    "gpus": "gpus_asked",
+    "gpus-per-task": "gpus_per_task",
     "gres": "gres",
     "licenses": "licenses",
     "nodelist": "required_nodes",
@@ -48,7 +51,8 @@ _TEXTS = {
 }
 #: A line without any of these options says nothing.
 INTERESTING = (
-    r"(^|\s)-[abCcdLNpwxPHs]|--(array|begin|constraint|cpus-per-task|dependency|exclude|exclusive|gres|hold|licenses"
+    r"(^|\s)-[abCcdGLNpwxPHs]|--(array|begin|constraint|cpus-per-task|cpus-per-gpu|dependency|exclude|exclusive|gres"
+    r"|gpus|gpus-per-node|gpus-per-task|hold|licenses"
     r"|mem-per-cpu|mem|nice|nodes|nodelist|partition|reservation)\b"
 )
 
@@ -56,8 +60,9 @@ INTERESTING = (
 def submit_options(line: str) -> dict[str, Any]:
     """Returns what a command such as ``sbatch -c 4 --exclusive job.sh`` asks for; words that are no options end it.
 
-    The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``per_task``, ``array_limit``, ``whole``, ``nice``,
-    ``begin``, ``held`` and ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is passed over.
+    The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``per_task``, ``cpus_per_gpu``, ``array_limit``,
+    ``whole``, ``nice``, ``begin``, ``held`` and ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is
+    passed over.
     """
     found: dict[str, Any] = {}
     for name, value in _options(_words(line)[1:]):
@@ -65,6 +70,10 @@ def submit_options(line: str) -> dict[str, Any]:
             found[_TEXTS[name]] = value
         elif name == "cpus-per-task" and value.isdecimal() and int(value) > 0:
             found["per_task"] = int(value)
+        elif name == "cpus-per-gpu" and value.isdecimal():
+            found["cpus_per_gpu"] = int(value)
+        elif name == "gpus-per-node" and value:
+            found["gres"] = ",".join(filter(None, (found.get("gres"), f"gpu:{value}")))
         elif name == "nodes" and (limits := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", value)):
             # One number is the least and the most.
             found |= {"nodes": int(limits[1]), "most_nodes": int(limits[2] or limits[1])}

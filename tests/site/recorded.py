@@ -71,6 +71,9 @@ def read_case(folder: Path, run: str = "") -> Case:
             "eligible",
             "licenses",
             "gres",
+            "gpus",
+            "gpus_per_task",
+            "cpus_per_gpu",
         )
     }
     for row in results:
@@ -92,7 +95,7 @@ def read_case(folder: Path, run: str = "") -> Case:
             "qos": (job.get("qos") or "normal") if qos else None,
             "nice": _number(job.get("nice")),
             "licenses": job.get("lic") or None,
-            "gres": job.get("gres") or None,
+            **_gpus(job),
             "requested_time": float(job["lim"]) * 60 if job.get("lim") else None,
         }
         for name, value in given.items():
@@ -116,6 +119,19 @@ def read_case(folder: Path, run: str = "") -> Case:
         order=order,
         priority=np.array([float(row["priority"] or 0) for row in results]),
     )
+
+
+def _gpus(job: Mapping[str, str]) -> dict[str, Any]:
+    """GPUs of a job, by its options."""
+    given = dict(re.findall(r"--([\w-]+)=(\S+)", job.get("extra") or ""))
+    on_each = f"gpu:{given['gpus-per-node']}" if "gpus-per-node" in given else job.get("gres") or None
+    per_gpu = given.get("cpus-per-gpu")
+    return {
+        "gres": on_each,
+        "gpus": given.get("gpus"),
+        "gpus_per_task": given.get("gpus-per-task"),
+        "cpus_per_gpu": int(per_gpu) if per_gpu else None,
+    }
 
 
 def _accounts(notes: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:

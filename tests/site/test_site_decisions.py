@@ -21,7 +21,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "deps": ([], ["22"]),
     "deps_kill": (["35"], []),
     "fifo_builtin": ([], []),
-    "gres_gpu": ([], ["8", "15", "9", "10", "18"]),
+    "gres_gpu": ([], []),
     "licences": ([], []),
     "mem": ([], []),
     "preempt_qos_cancel": ([], []),

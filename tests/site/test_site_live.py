@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import re
 import subprocess
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded import Case, unexplained
+from measuring import clocked, measured_case, write_dump
+from recorded import unexplained
 from slurm_cluster import SlurmCluster, slurm_cluster, wait_until
 
-from hdsim.platform.load import load_platform
-from hdsim.site.formats import expand_nodes
-from hdsim.site.importing import import_site, write_site
-from hdsim.site.jobs_table import jobs_table
-from hdsim.site.notes import Notes
-from hdsim.site.platform import nodes_of
-from hdsim.site.sacct import COMMAND
-from hdsim.site.workload import columns_of
 from hdsim.slurm.emulated import Shape
-from hdsim.workload.load import load_workload
 
 pytestmark = [pytest.mark.ci, pytest.mark.requires("slurm"), pytest.mark.xdist_group("slurm")]
 CLOCK = 30.0
@@ -61,12 +51,6 @@ def configure(cluster: SlurmCluster) -> None:
     wait_until(idle, "idle nodes")
 
 
-def clocked(cluster: SlurmCluster, command: str) -> str:
-    """Output of a command that has the clock of the cluster."""
-    script = f". {cluster.emulated.folder}/env; clocked {command}"
-    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
-
-
 def load(cluster: SlurmCluster) -> tuple[int, str]:
     """Submits jobs of accounts, QOS and partitions, an array, dependencies; returns their number and a reservation."""
     clocked(
@@ -96,52 +80,6 @@ def load(cluster: SlurmCluster) -> tuple[int, str]:
     return len(submitted) + 8, reservation
 
 
-def recorded(cluster: SlurmCluster, reservation: str, folder: Path) -> Case:
-    """The case that the accounting of the cluster has recorded."""
-    folder.mkdir()
-    (folder / "slurm.conf").write_bytes(cluster.emulated.conf.read_bytes())
-    environment = {"PATH": "/usr/bin:/bin", "SLURM_CONF": str(cluster.emulated.conf), "SLURM_TIME_FORMAT": "%s"}
-
-    def write(name: str, *command: str) -> None:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        (folder / name).write_text(done.stdout)
-
-    write("sacct.txt", "sacct", "-a", "-D", "--parsable2", "-S", "1970-01-01", "-E", "2037-01-01", COMMAND.split()[-1])
-    write("assoc.txt", "sacctmgr", "-P", "show", "assoc", "tree")
-    write("qos.txt", "sacctmgr", "-P", "show", "qos")
-    (folder / "reservations.txt").write_text(reservation)
-    (folder / "slurmctld.log").write_bytes((cluster.emulated.folder / "log" / "slurmctld.log").read_bytes())
-    site, jobs = import_site([folder], "UTC", Notes())
-    write_site(site, Notes(), folder / "site", jobs)
-    platform = load_platform(folder / "site" / "platform.json")
-    path = folder / "site" / "jobs.parquet"
-    workload = load_workload(path, platform, memory="none", memory_bandwidth="none", status="queued")
-    start = np.asarray(workload.further["recorded_start"], np.float64)
-    end = np.asarray(workload.further["recorded_end"], np.float64)
-    place = {name: row for row, (name, _) in enumerate(nodes_of(site))}
-    log = (cluster.emulated.folder / "log" / "slurmctld.log").read_text()
-    found = re.findall(r"sched: Allocate JobId=(\S+)|sched/backfill: _start_job: Started JobId=(\S+)", log)
-    rank = {re.sub(r"\(.*", "", main or backfill): number for number, (main, backfill) in enumerate(found)}
-    ids = [str(job) for job in workload.job_id]
-    order = [row for row in range(len(ids)) if not math.isnan(start[row])]
-    order.sort(key=lambda row: (start[row], rank.get(ids[row], 0)))
-    return Case(
-        site=site,
-        zero=0,
-        jobs=jobs_table(columns_of(workload), site, str(folder)),
-        keys=ids,
-        slurm_ids=ids,
-        start=np.where(np.isnan(start), math.inf, start),
-        end=np.where(np.isnan(end), math.inf, end),
-        nodes=[
-            [place[name] for name in expand_nodes(str(text or "")) if name in place]
-            for text in workload.further["recorded_nodes"]
-        ],
-        order=order,
-        priority=np.zeros(len(ids)),
-    )
-
-
 def test_each_start_of_a_real_slurmctld_is_explained(tmp_path: Path) -> None:
     with slurm_cluster(tmp_path / "cluster", Shape(4, 8, CLOCK, accounting=True)) as cluster:
         configure(cluster)
@@ -151,7 +89,8 @@ def test_each_start_of_a_real_slurmctld_is_explained(tmp_path: Path) -> None:
             assert time.monotonic() < limit, cluster.states()
             time.sleep(0.5)
         time.sleep(1.5)  # slurmdbd commits once a second
-        case = recorded(cluster, reservation, tmp_path / "dump")
+        write_dump(cluster, tmp_path / "dump", {"reservations.txt": reservation})
+    case, _ = measured_case(tmp_path / "dump", tmp_path / "site")
     assert len(case.order) >= number - 4
     # A second of this machine is half a minute of the cluster; nothing records when priorities are calculated.
     first = float(case.jobs.submitted[0])

@@ -25,6 +25,7 @@ from hdsim.site.kernels.placing import (
     choose_usable,
     find_usable,
     make_chosen,
+    reach_gpus,
     usable_cpus,
 )
 from hdsim.site.kernels.preempting import Preemption, forget, preempt
@@ -333,7 +334,7 @@ def main_pass(
             if limited:
                 space.reason[job] = limited
                 continue
-            hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
+            hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
             started += 1
             continue
@@ -507,10 +508,12 @@ def _will_run(
                 last = place
                 for k in range(running.first[other], running.last[other]):
                     node = running.node[k]
-                    change_usage(future, demands, other, node, running.cpus[k], -1)
+                    change_usage(future, demands, other, node, running.cpus[k], running.gpus[k], -1)
                     if among[node]:
                         before, after = usable[node], usable_cpus(nodes, future, demands, job, node)
                         usable[node] = after
+                        if demands.all_gpus[job]:
+                            reach_gpus(future, demands, job, node, chosen)
                         open_nodes += (after > 0) - (before > 0)
                         open_cpus += after - before
             place += 1
@@ -663,7 +666,7 @@ def backfill_pass(
             space.reason[job] = limited
             continue
         if start <= now and not preempts:
-            hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen.node, chosen.cpus, count)
+            hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
             started += 1
             if rules.started and started == rules.started:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.kernels.compiling import part_of_kernel
+from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,6 +54,9 @@ class Demands(NamedTuple):
         limit: Time limit in seconds.
         gpus: GPUs on each node.
         gpu_type: Their type, -1 for any.
+        all_gpus: GPUs on all nodes together, 0 where the number on each node is given.
+        gpus_per_task: GPUs of each task, whose sum is `all_gpus`; 0 for none.
+        cpus_per_gpu: CPUs of each GPU of `all_gpus`, 0 for any number.
     """
 
     cpus: Ints
@@ -66,6 +69,9 @@ class Demands(NamedTuple):
     limit: Floats
     gpus: Ints
     gpu_type: Ints
+    all_gpus: Ints
+    gpus_per_task: Ints
+    cpus_per_gpu: Ints
 
 
 class Usage(NamedTuple):
@@ -90,28 +96,32 @@ class Chosen(NamedTuple):
     Attributes:
         node: (N,) the chosen nodes, ascending.
         cpus: (N,) CPUs on each.
+        gpus: (N,) GPUs on each.
         usable: (N,) CPUs that the job could use on each node of the platform.
+        reach: (N,) GPUs that it could use there, of jobs with a number of GPUs on all nodes together.
         taken: (N,) CPUs that the job gets on each node of the platform.
         kept: (N,) space for `usable`.
-        begin, end, sum, size: (N,) first node, node behind the last one, usable CPUs and number of nodes of each run of
-            consecutive nodes.
+        begin, end, sum, size, reached: (N,) first node, node behind the last one, usable CPUs, number of nodes and
+            GPUs of each run of consecutive nodes.
     """
 
     node: Ints
     cpus: Ints
+    gpus: Ints
     usable: Ints
+    reach: Ints
     taken: Ints
     kept: Ints
     begin: Ints
     end: Ints
     sum: Ints
     size: Ints
+    reached: Ints
 
 
 def make_chosen(nodes: int) -> Chosen:
     """Returns space for a choice among a number of nodes."""
-    ints = np.zeros((9, nodes), np.int64)
-    return Chosen(ints[0], ints[1], ints[2], ints[3], ints[4], ints[5], ints[6], ints[7], ints[8])
+    return Chosen(*np.zeros((12, nodes), np.int64))
 
 
 @part_of_kernel
@@ -132,7 +142,35 @@ def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node
     if demands.memory_per_cpu[job] > 0.0:
         fitting = int(min(usage.memory[node] / demands.memory_per_cpu[job], 1e9))
         cpus = min(cpus, fitting - fitting % per_task)
+    if (demands.gpus[job] or demands.all_gpus[job]) and not demands.whole[job]:
+        # Tasks whose number on each node is known take no more CPUs than they need.
+        least, most = demands.least[job], demands.most[job]
+        if demands.cpus[job] == per_task or (least == most and demands.cpus[job] == least * per_task):
+            cpus = min(cpus, per_task)
+        elif most == 1:
+            cpus = min(cpus, demands.cpus[job])
+    if demands.all_gpus[job]:
+        if not usage.gpus[node] or cpus < demands.cpus_per_gpu[job]:
+            return 0
+        if demands.gpus_per_task[job]:
+            cpus = min(cpus, usage.gpus[node] // demands.gpus_per_task[job] * per_task)
     return max(cpus, 0)
+
+
+@part_of_kernel
+def reach_gpus(usage: Usage, demands: Demands, job: int, node: int, chosen: Chosen) -> None:
+    """Notes the GPUs of a node that a job with a number of GPUs on all nodes together could use."""
+    chosen.reach[node] = usage.gpus[node]
+    if demands.cpus_per_gpu[job]:
+        chosen.reach[node] = min(usage.gpus[node], chosen.usable[node] // demands.cpus_per_gpu[job])
+
+
+@part_of_kernel
+def _heaviness(nodes: SiteNodes, demands: Demands, job: int, node: int, chosen: Chosen) -> int:
+    """Returns the weight of a node for a job: of equal ones, nodes with more GPUs that it could use come first."""
+    if not demands.all_gpus[job]:
+        return nodes.weight[node]
+    return nodes.weight[node] * 256 + 255 - min(chosen.reach[node], demands.all_gpus[job], 255)
 
 
 @part_of_kernel
@@ -145,6 +183,9 @@ def find_usable(
         usable[node] = usable_cpus(nodes, usage, demands, job, node) if among[node] else 0
         count += usable[node] > 0
         total += usable[node]
+    if demands.all_gpus[job]:
+        for node in range(len(usable)):
+            reach_gpus(usage, demands, job, node, chosen)
     return count, total
 
 
@@ -178,7 +219,7 @@ def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, tota
     if count < demands.least[job] or total < demands.cpus[job]:
         return 0
     if _by_weight(nodes, demands, job, chosen):
-        return _listed(nodes, chosen)
+        return _listed(nodes, demands, job, chosen)
     if count <= demands.least[job]:
         return 0
     usable, kept, found = chosen.usable, chosen.kept, 0
@@ -197,7 +238,7 @@ def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, tota
                 usable[node] = 0
                 count -= 1
         if _by_weight(nodes, demands, job, chosen):
-            found = _listed(nodes, chosen)
+            found = _listed(nodes, demands, job, chosen)
     for node in range(len(usable)):
         usable[node] = kept[node]
     return found
@@ -221,28 +262,31 @@ def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> 
 
 
 @part_of_kernel
-def _runs(nodes: SiteNodes, heaviest: int, chosen: Chosen) -> int:
+def _runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> int:
     """Finds the runs of consecutive usable nodes of one weight, at most `heaviest`; returns their number."""
-    count, before = 0, -1
+    count, before, weight = 0, -1, 0
     for node in range(len(chosen.usable)):
         if not chosen.usable[node] or nodes.weight[node] > heaviest:
             before = -1
             continue
-        if before < 0 or nodes.weight[node] != nodes.weight[before]:
-            chosen.begin[count], chosen.sum[count], chosen.size[count] = node, 0, 0
+        own = _heaviness(nodes, demands, job, node, chosen)
+        if before < 0 or own != weight:
+            chosen.begin[count], chosen.sum[count], chosen.size[count], chosen.reached[count] = node, 0, 0, 0
             count += 1
         run = count - 1
         chosen.end[run] = node + 1
         chosen.sum[run] += chosen.usable[node]
         chosen.size[run] += 1
-        before = node
+        chosen.reached[run] += chosen.reach[node]
+        before, weight = node, own
     return count
 
 
 @part_of_kernel
 def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> bool:
     """Takes nodes from runs until they suffice; False if all of them do not."""
-    runs, taken, per_task = _runs(nodes, heaviest, chosen), chosen.taken, demands.per_task[job]
+    runs, taken, per_task = _runs(nodes, demands, job, heaviest, chosen), chosen.taken, demands.per_task[job]
+    gpus, per_gpu = demands.all_gpus[job], demands.cpus_per_gpu[job]
     for node in range(len(taken)):
         taken[node] = 0
     cpus, least, most = demands.cpus[job], demands.least[job], demands.most[job]
@@ -252,10 +296,12 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
             if not chosen.size[run]:
                 continue
             enough = chosen.sum[run] >= cpus and chosen.size[run] >= least
+            enough &= gpus <= 0 or chosen.reached[run] >= gpus
             if best < 0:
                 better = True
             else:
-                weight, lightest = nodes.weight[chosen.begin[run]], nodes.weight[chosen.begin[best]]
+                weight = _heaviness(nodes, demands, job, chosen.begin[run], chosen)
+                lightest = _heaviness(nodes, demands, job, chosen.begin[best], chosen)
                 tighter = enough and (not suffices or chosen.sum[run] < chosen.sum[best])
                 larger = not enough and not suffices and chosen.sum[run] > chosen.sum[best]
                 better = weight < lightest or (weight == lightest and (tighter or larger))
@@ -266,10 +312,12 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
         single = -1
         if least <= 1:
             for node in range(chosen.begin[best], chosen.end[best]):
-                if chosen.usable[node] >= cpus and (single < 0 or chosen.usable[node] < chosen.usable[single]):
+                if chosen.usable[node] < cpus or (gpus > 0 and chosen.reach[node] < gpus):
+                    continue
+                if single < 0 or chosen.usable[node] < chosen.usable[single]:
                     single = node
         for node in range(chosen.begin[best], chosen.end[best]):
-            if most == 0 or (cpus <= 0 and least <= 0):
+            if most == 0 or (cpus <= 0 and least <= 0 and gpus <= 0):
                 break
             given = chosen.usable[node]
             if not given or (single >= 0 and node != single) or (most == 1 and given < cpus):
@@ -277,24 +325,68 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
             if not demands.whole[job]:
                 # One task is kept for each further node that the job asks for.
                 given = max(min(given, cpus - max(least - 1, 0) * per_task), per_task)
+            if demands.all_gpus[job]:
+                got = min(chosen.reach[node], given // per_gpu) if per_gpu else chosen.reach[node]
+                given = max(got * per_gpu, per_task) if per_gpu else given
+                gpus -= got
             taken[node] = given
             cpus -= given
             least -= 1
             most -= 1
-        if cpus <= 0 and least <= 0:
+        if cpus <= 0 and least <= 0 and gpus <= 0:
             return True
         chosen.size[best] = 0
     return False
 
 
 @part_of_kernel
-def _listed(nodes: SiteNodes, chosen: Chosen) -> int:
-    """Lists the taken nodes with the CPUs on each, whole units of allocation; returns their number."""
-    count = 0
+def _listed(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> int:
+    """Lists the taken nodes with CPUs, whole units of allocation, and GPUs on each; returns their number."""
+    count, spread = 0, demands.all_gpus[job] > 0
     for node in range(len(chosen.taken)):
         if chosen.taken[node]:
-            unit = nodes.unit[node]
             chosen.node[count] = node
-            chosen.cpus[count] = min(-(-chosen.taken[node] // unit) * unit, nodes.cpus[node])
             count += 1
+    cpus = demands.cpus[job]
+    for k in range(count):
+        node = chosen.node[k]
+        unit, given = nodes.unit[node], chosen.taken[node]
+        if spread and not demands.whole[job] and not demands.cpus_per_gpu[job]:
+            # Nodes that are there for their GPUs have a task each.
+            given = max(min(chosen.usable[node], cpus - (count - 1 - k) * demands.per_task[job]), demands.per_task[job])
+            cpus -= given
+        chosen.cpus[k] = min(-(-given // unit) * unit, nodes.cpus[node])
+        chosen.gpus[k] = demands.gpus[job]
+    if spread:
+        spread_gpus(demands, job, count, chosen)
     return count
+
+
+@lean_kernel
+def gpus_on(usage: Usage, demands: Demands, job: int, count: int, chosen: Chosen) -> None:
+    """Sets the GPUs that a job gets on each of `count` nodes of `chosen` with CPUs."""
+    for k in range(count):
+        chosen.gpus[k] = demands.gpus[job]
+        chosen.reach[chosen.node[k]] = usage.gpus[chosen.node[k]]
+    if demands.all_gpus[job]:
+        spread_gpus(demands, job, count, chosen)
+
+
+@part_of_kernel
+def spread_gpus(demands: Demands, job: int, count: int, chosen: Chosen) -> None:
+    """Sets the GPUs on each of `count` nodes of a job with a number of GPUs on all nodes together.
+
+    Each node gives as many as it can, such that one is left for each node behind it; those with a number for each task
+    as the tasks on the node need.
+    """
+    left = demands.all_gpus[job]
+    for k in range(count):
+        reach = chosen.reach[chosen.node[k]]
+        if demands.gpus_per_task[job]:
+            most = chosen.cpus[k] // demands.per_task[job] * demands.gpus_per_task[job]
+        elif demands.cpus_per_gpu[job]:
+            most = chosen.cpus[k] // demands.cpus_per_gpu[job]
+        else:
+            most = reach
+        chosen.gpus[k] = max(min(reach, most, left - (count - 1 - k)), 0)
+        left -= chosen.gpus[k]

@@ -246,7 +246,7 @@ def preempt(
             if not _touches(running, other, among):
                 continue
             for k in range(running.first[other], running.last[other]):
-                change_usage(future, demands, other, running.node[k], running.cpus[k], -1)
+                change_usage(future, demands, other, running.node[k], running.cpus[k], running.gpus[k], -1)
             found = choose(nodes, future, demands, job, among, chosen)
             if not found:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from hdsim.kernels.compiling import part_of_kernel
@@ -26,12 +27,19 @@ class Quotas(NamedTuple):
         per_cpu: (E,) amount for each CPU.
         per_node: (E,) amount for each node.
         spent: (M,) TRES-seconds used until the last calculation, with decay.
-        most: (M,) limits of them.
+        left: (M,) TRES-seconds that running jobs may still use until their time limits, as of the last calculation.
+        most: (M,) limits in TRES-minutes.
         spent_reason: (M,) code of the reason of a job that waits for one.
         lasting: (M,) whether what was used does not decay.
+        uses: (M,) whether what was used counts.
+        asks: (M,) whether what the job asks for counts, with what is left to running jobs.
+        of_node: (M,) whether that is the amount on each node instead.
         first_spent: (J + 1,) first place of each job in the following.
         meter: (F,) limits that the job is subject to.
         rate_fixed, rate_per_cpu, rate_per_node: (F,) TRES that it uses.
+        minutes: (F,) minutes that it asks for.
+        charged: (F,) seconds that are left to it when it starts, 0 where these do not count.
+        free: (F,) whether it may start whatever others use.
     """
 
     capacity: Floats
@@ -45,14 +53,43 @@ class Quotas(NamedTuple):
     per_cpu: Floats
     per_node: Floats
     spent: Floats
+    left: Floats
     most: Floats
     spent_reason: Ints
     lasting: Flags
+    uses: Flags
+    asks: Flags
+    of_node: Flags
     first_spent: Ints
     meter: Ints
     rate_fixed: Floats
     rate_per_cpu: Floats
     rate_per_node: Floats
+    minutes: Floats
+    charged: Floats
+    free: Flags
+
+
+@part_of_kernel
+def rate(quotas: Quotas, k: int, cpus: float, nodes: float) -> float:
+    """Returns what a job with CPUs on nodes uses of the TRES of a limit."""
+    return quotas.rate_fixed[k] + quotas.rate_per_cpu[k] * cpus + quotas.rate_per_node[k] * nodes
+
+
+@part_of_kernel
+def _exceeds(quotas: Quotas, k: int, cpus: int, nodes: int) -> bool:
+    """Whether a limit of TRES-minutes keeps a job from starting; minutes are whole ones."""
+    meter, amount = quotas.meter[k], rate(quotas, k, cpus, nodes)
+    if amount <= 0.0:
+        return False
+    used = math.floor(quotas.spent[meter] / 60.0) if quotas.uses[meter] and not quotas.free[k] else 0.0
+    if quotas.uses[meter] and not quotas.free[k] and used >= quotas.most[meter]:
+        return True
+    if not quotas.asks[meter]:
+        return False
+    asked = math.floor(amount / nodes) if quotas.of_node[meter] else math.floor(amount * quotas.minutes[k])
+    left = 0.0 if quotas.free[k] else math.floor(quotas.left[meter] / 60.0)
+    return asked + left + used > quotas.most[meter]
 
 
 @part_of_kernel
@@ -68,9 +105,8 @@ def exhausted(quotas: Quotas, job: int, cpus: int, node: Ints, count: int, least
         least: Number of nodes that the job asks for.
     """
     for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
-        meter = quotas.meter[k]
-        if quotas.spent[meter] >= quotas.most[meter]:
-            return quotas.spent_reason[meter]
+        if _exceeds(quotas, k, cpus, count if count else least):
+            return quotas.spent_reason[quotas.meter[k]]
     for k in range(quotas.first[job], quotas.first[job + 1]):
         place = quotas.place[k]
         row = quotas.row[place]
@@ -104,3 +140,5 @@ def charge(quotas: Quotas, job: int, node: Ints, cpus: Ints, begin: int, end: in
                 quotas.on_node[row, node[i]] = before + sign
                 nodes += before == 0 if sign > 0 else before == 1
         quotas.taken[place] += sign * (quotas.fixed[k] + quotas.per_cpu[k] * total + quotas.per_node[k] * nodes)
+    for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
+        quotas.left[quotas.meter[k]] += sign * quotas.charged[k] * rate(quotas, k, total, end - begin)

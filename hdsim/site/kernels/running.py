@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
-from hdsim.site.kernels.placing import Demands, Floats, Ints, Usage
+from hdsim.site.kernels.placing import Chosen, Demands, Floats, Ints, Usage
 from hdsim.site.kernels.quotas import Quotas, charge
 
 
@@ -18,6 +18,7 @@ class RunningJobs(NamedTuple):
         first, last: (J,) by job, its first place in `node` and `cpus` and the place behind its last one.
         node: (E,) nodes.
         cpus: (E,) CPUs on each.
+        gpus: (E,) GPUs on each.
         length: (2,) number of running jobs, and of places in use.
     """
 
@@ -27,15 +28,16 @@ class RunningJobs(NamedTuple):
     last: Ints
     node: Ints
     cpus: Ints
+    gpus: Ints
     length: Ints
 
 
 @part_of_kernel
-def change_usage(usage: Usage, demands: Demands, job: int, node: int, cpus: int, sign: int) -> None:
+def change_usage(usage: Usage, demands: Demands, job: int, node: int, cpus: int, gpus: int, sign: int) -> None:
     """Takes (1) or gives back (-1) CPUs, memory and GPUs of a node."""
     usage.cpus[node] -= sign * cpus
     usage.memory[node] -= sign * (demands.memory_per_node[job] + cpus * demands.memory_per_cpu[job])
-    usage.gpus[node] -= sign * demands.gpus[job]
+    usage.gpus[node] -= sign * gpus
     usage.jobs[node] += sign
 
 
@@ -47,8 +49,7 @@ def hold(
     quotas: Quotas,
     job: int,
     end: float,
-    nodes: Ints,
-    cpus: Ints,
+    chosen: Chosen,
     count: int,
 ) -> None:
     """Gives a job CPUs on nodes until a time.
@@ -60,16 +61,16 @@ def hold(
         quotas: Capacities.
         job: The job.
         end: Expected end in seconds.
-        nodes: (k,) nodes.
-        cpus: (k,) CPUs on each.
-        count: Number of the nodes, at most k.
+        chosen: Nodes, and CPUs and GPUs on each.
+        count: Number of the nodes.
     """
     length = running.length
     running.first[job] = length[1]
     for k in range(count):
-        running.node[length[1]], running.cpus[length[1]] = nodes[k], cpus[k]
+        place, node, cpus, gpus = length[1], chosen.node[k], chosen.cpus[k], chosen.gpus[k]
+        running.node[place], running.cpus[place], running.gpus[place] = node, cpus, gpus
         length[1] += 1
-        change_usage(usage, demands, job, nodes[k], cpus[k], 1)
+        change_usage(usage, demands, job, node, cpus, gpus, 1)
     running.last[job] = length[1]
     charge(quotas, job, running.node, running.cpus, running.first[job], running.last[job], 1)
     place = length[0]
@@ -84,7 +85,7 @@ def hold(
 def release(usage: Usage, demands: Demands, running: RunningJobs, quotas: Quotas, job: int) -> None:
     """Takes back all that a running job holds; it counts as one that has run."""
     for place in range(running.first[job], running.last[job]):
-        change_usage(usage, demands, job, running.node[place], running.cpus[place], -1)
+        change_usage(usage, demands, job, running.node[place], running.cpus[place], running.gpus[place], -1)
     charge(quotas, job, running.node, running.cpus, running.first[job], running.last[job], -1)
     place = 0
     while running.job[place] != job:

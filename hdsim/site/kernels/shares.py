@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.references import by_reference
 from hdsim.site.kernels.placing import Flags, Floats, Ints
-from hdsim.site.kernels.quotas import Quotas
+from hdsim.site.kernels.quotas import Quotas, rate
 
 #: Level of an account that uses the shares of its parent, and the level before the first one.
 PARENT_LEVEL = 4294967294.0
@@ -106,10 +106,19 @@ def _bill(
             shares.usage[row] += seconds * billing.rate[job]
             row = tree.above[row]
         for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
-            amount = quotas.rate_fixed[k] + quotas.rate_per_cpu[k] * billing.cpus[job]
             meter = quotas.meter[k]
-            whole = length * billing.factor[job] if quotas.lasting[meter] else seconds
-            quotas.spent[meter] += whole * (amount + quotas.rate_per_node[k] * billing.nodes[job])
+            if quotas.uses[meter]:
+                whole = length * billing.factor[job] if quotas.lasting[meter] else seconds
+                quotas.spent[meter] += whole * rate(quotas, k, billing.cpus[job], billing.nodes[job])
+
+
+@part_of_kernel
+def _run_off(quotas: Quotas, billing: Billing, job: int, time: float, sign: int) -> None:
+    """Takes (-1) what a running job has used of its time limit until a time from what is left, or gives it back (1)."""
+    elapsed = billing.factor[job] * max(time - billing.start[job], 0.0)
+    for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
+        seconds = min(quotas.charged[k], elapsed)
+        quotas.left[quotas.meter[k]] += sign * seconds * rate(quotas, k, billing.cpus[job], billing.nodes[job])
 
 
 @part_of_kernel
@@ -133,7 +142,7 @@ def bill(
     end: float,
     decay: float,
 ) -> None:
-    """Adds the usage of an ended job since the last calculation.
+    """Adds the usage of an ended job since the last calculation, after which as much is left to it as at its start.
 
     Args:
         tree: Associations.
@@ -146,6 +155,30 @@ def bill(
         decay: Factor of usage that is a second old.
     """
     _bill(tree, shares, quotas, billing, job, begin, end, decay)
+    _run_off(quotas, billing, job, begin, 1)
+
+
+@lean_kernel
+def run_off(quotas: Quotas, billing: Billing, job: int, time: float) -> None:
+    """Takes what a job has used of its time limit until a time in seconds from what is left to it."""
+    _run_off(quotas, billing, job, time, -1)
+
+
+@part_of_kernel
+def _bill_running(
+    tree: ShareTree,
+    shares: Shares,
+    quotas: Quotas,
+    billing: Billing,
+    job: int,
+    begin: float,
+    end: float,
+    decay: float,
+) -> None:
+    """Adds the usage of a running job in a period, and takes it from what is left to it."""
+    _bill(tree, shares, quotas, billing, job, begin, end, decay)
+    _run_off(quotas, billing, job, begin, 1)
+    _run_off(quotas, billing, job, end, -1)
 
 
 @lean_kernel
@@ -162,7 +195,7 @@ def bill_running(
     """Lets usage decay, then adds that of (R,) running jobs since the last calculation; see `bill`."""
     _decay(shares, quotas, decay ** (end - begin))
     for job in running:
-        _bill(tree, shares, quotas, billing, job, begin, end, decay)
+        _bill_running(tree, shares, quotas, billing, job, begin, end, decay)
 
 
 @part_of_kernel
@@ -316,11 +349,11 @@ def classic(
     place = 0
     for job in pending:
         while place < len(running) and running[place] < job:
-            _bill(tree, shares, quotas, billing, running[place], begin, end, decay)
+            _bill_running(tree, shares, quotas, billing, running[place], begin, end, decay)
             place += 1
         row = billing.association[job]
         if row >= 0 and math.isnan(shares.effective[row]):
             _effective(tree, shares, row)
     while place < len(running):
-        _bill(tree, shares, quotas, billing, running[place], begin, end, decay)
+        _bill_running(tree, shares, quotas, billing, running[place], begin, end, decay)
         place += 1

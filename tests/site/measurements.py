@@ -1,0 +1,134 @@
+"""Clusters and jobs whose schedules by a real slurmctld 22.05 are in the folder `measured`.
+
+``python tests/site/measurements.py NAME`` measures one of them anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from measuring import Measurement, measure
+
+FOLDER = Path(__file__).with_name("measured")
+_SCHEDULER = (
+    "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,default_queue_depth=10000,"
+    "bf_interval=1,bf_resolution=1,bf_max_job_test=10000,bf_continue"
+)
+_ACCOUNTS = [
+    *(f"add account {name}" for name in ("a1", "a2", "a3")),
+    *(f"add user root account={name}" for name in ("a1", "a2", "a3")),
+]
+_LIMITS = "AccountingStorageEnforce=associations,limits,qos\nPriorityCalcPeriod=00:01:00\n"
+
+MEASUREMENTS: dict[str, Measurement] = {
+    # CPU-minutes left to running jobs: 60 of the account, 40 of the QOS; minutes of each job; CPUs on a node.
+    "limits_minutes": Measurement(
+        nodes={"n[1-4]": "CPUs=8 RealMemory=32000"},
+        conf=_LIMITS,
+        accounts=[
+            *_ACCOUNTS,
+            "modify account a1 set GrpTRESRunMins=cpu=60",
+            "modify account a2 set MaxTRESMins=cpu=30",
+            "add qos run GrpTRESRunMins=cpu=40,node=30",
+            "add qos job MaxTRESMinsPerJob=cpu=20",
+            "add qos node MaxTRESPerNode=cpu=4",
+            "modify user root set qos=normal,run,job,node",
+        ],
+        jobs=[
+            (0, 400, "-A a1 -n 4 -t 10"),  # 40 of 60 are left to it
+            (30, 300, "-A a1 -n 2 -t 10"),  # 20 more
+            (60, 200, "-A a1 -n 1 -t 5"),  # waits until 5 are free
+            (90, 200, "-A a1 -n 4 -t 6"),
+            (120, 200, "-A a1 -n 6 -t 10"),
+            (150, 200, "-A a3 -q run -n 2 -t 15"),  # 30 of 40, 15 of 30 nodes
+            (180, 100, "-A a3 -q run -n 1 -t 12"),  # not 12 nodes' more... waits for 2 CPU-minutes
+            (210, 100, "-A a3 -q run -N 2 -n 2 -t 5"),
+            (240, 100, "-A a2 -n 3 -t 10"),
+            (270, 100, "-A a3 -q job -n 2 -t 10"),
+            (300, 100, "-A a3 -q node -N 2 -n 8 -t 5"),
+            (330, 100, "-A a3 -q node -n 4 -t 5"),
+            (360, 200, "-A a1 -n 8 -t 5"),
+            (700, 100, "-A a1 -n 3 -t 10"),
+            (720, 100, "-A a1 -n 3 -t 10"),
+            (730, 100, "-A a1 -n 1 -t 10"),
+        ],
+    ),
+    # Minutes of jobs together: 10 of an account, 15 of a QOS, and what fits into the rest where limits are safe.
+    "limits_wall": Measurement(
+        nodes={"n[1-2]": "CPUs=8 RealMemory=32000"},
+        conf=_LIMITS.replace("limits,", "safe,") + "PriorityDecayHalfLife=0-00:20:00",
+        accounts=[
+            *_ACCOUNTS,
+            "modify account a1 set GrpWall=10",
+            "modify account a2 set GrpTRESMins=cpu=40",
+            "add qos wall GrpWall=15",
+            "add qos mins GrpTRESMins=cpu=30",
+            "modify user root set qos=normal,wall,mins",
+        ],
+        jobs=[
+            (0, 240, "-A a1 -n 1 -t 5"),
+            (20, 120, "-A a1 -n 1 -t 9"),
+            (300, 120, "-A a1 -n 1 -t 8"),  # 4 of 10 are used: waits for decay
+            (310, 60, "-A a1 -n 1 -t 3"),
+            (0, 300, "-A a2 -n 4 -t 6"),  # 24 of 40
+            (30, 100, "-A a2 -n 4 -t 5"),  # 20 more do not fit
+            (60, 100, "-A a2 -n 1 -t 10"),
+            (400, 100, "-A a2 -n 4 -t 5"),
+            (0, 300, "-A a3 -q wall -n 1 -t 6"),
+            (10, 300, "-A a3 -q wall -n 1 -t 14"),
+            (500, 100, "-A a3 -q wall -n 1 -t 12"),
+            (0, 200, "-A a3 -q mins -n 2 -t 10"),
+            (30, 100, "-A a3 -q mins -n 2 -t 4"),
+            (40, 100, "-A a3 -q mins -n 3 -t 5"),
+            (400, 100, "-A a3 -q mins -n 2 -t 12"),
+        ],
+    ),
+    # GPUs of all nodes together, of each node and task, and CPUs of each GPU.
+    "gpus": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:ta:4",
+            "n[3-4]": "Sockets=2 CoresPerSocket=4 RealMemory=64000 Gres=gpu:tb:2",
+            "n5": "Sockets=2 CoresPerSocket=8 RealMemory=64000",
+        },
+        conf="GresTypes=gpu\nAccountingStorageTRES=gres/gpu\nPriorityType=priority/basic",
+        files={
+            "gres.conf": "NodeName=n[1-2] Name=gpu Type=ta File=FOLDER/run/gpu[0-3]\n"
+            "NodeName=n[3-4] Name=gpu Type=tb File=FOLDER/run/gpu[0-1]\n"
+        },
+        jobs=[
+            (0, 300, "-n 1 -t 8 --gres=gpu:1"),
+            (30, 400, "-n 2 -t 8 --gpus=3"),
+            (60, 300, "-n 4 -t 8 --gpus=5"),
+            (90, 300, "-n 3 -t 8 --gpus-per-task=1"),
+            (120, 300, "-n 2 -N 2 -t 8 --gpus-per-node=1"),
+            (150, 300, "-n 6 -t 8"),
+            (180, 200, "-n 1 -t 8 --gpus=2"),
+            (210, 200, "-n 2 -t 8 --gpus=tb:2 --cpus-per-gpu=2"),
+            (240, 200, "-n 2 -N 1 -t 8 -G ta:1"),
+            (270, 200, "-n 4 -t 8 --gpus-per-task=ta:2"),
+            (300, 200, "-n 6 -t 8 --gpus=6"),
+            (800, 300, "-n 2 -t 8 --gpus=2"),
+            (830, 300, "-n 2 -N 2 -t 8 --gpus=5"),
+            (860, 300, "-n 1 -c 4 -t 8 --gpus=tb:1"),
+            (890, 300, "-n 12 -t 8 --gpus-per-node=1"),
+            (920, 300, "-n 8 -t 8 --gpus=4"),
+            (950, 300, "-n 3 -N 3 -t 8 --gpus=3"),
+        ],
+    ),
+}
+
+
+def main(name: str) -> None:
+    """Measures one of them."""
+    dump = FOLDER / name
+    shutil.rmtree(dump, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:
+        measure(MEASUREMENTS[name], Path(folder) / "cluster", dump)
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        main(each)
