@@ -125,8 +125,6 @@ def resume(scheduler: SlurmScheduler, job: int, start: float, listed: str) -> St
         listed: Its nodes in Slurm's form; without any, those that the scheduler would choose, and where none suffice,
             the first ones of its partition with free CPUs.
     """
-    from hdsim.site.scheduler import Start
-
     jobs, free = scheduler.jobs, scheduler.usage.cpus
     nodes = [node for name in expand_nodes(listed) if (node := scheduler.row_of(name)) is not None] if listed else []
     among = scheduler.members[jobs.partitions[job][0]].copy()
@@ -142,8 +140,7 @@ def resume(scheduler: SlurmScheduler, job: int, start: float, listed: str) -> St
         chosen = _divided(wanted, {node: int(free[node]) for node in nodes}, even=known)
     if not chosen:
         return None
-    scheduler.hold(job, start, chosen.keys(), chosen.values())
-    return Start(job, list(chosen), list(chosen.values()), backfilled=False)
+    return scheduler.hold(job, start, chosen.keys(), chosen.values())
 
 
 def _divided(wanted: int, free: dict[int, int], *, even: bool) -> dict[int, int]:

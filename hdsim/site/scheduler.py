@@ -298,7 +298,7 @@ class SlurmScheduler:
         names = [self._names[node] for node in nodes]
         return names[0] if len(names) == 1 else fold_nodes(names)
 
-    def hold(self, job: int, start: float, nodes: Iterable[int], cpus: Iterable[int]) -> None:
+    def hold(self, job: int, start: float, nodes: Iterable[int], cpus: Iterable[int]) -> Start:
         """Notes that a job has run on nodes, with a number of CPUs on each, since a time in seconds since 1970."""
         if job in self.pending:
             del self.pending[job]
@@ -311,8 +311,15 @@ class SlurmScheduler:
         gpus_on(self.usage, demands, job, count, chosen)
         self._reserve_places(count)
         hold(self.usage, demands, self.running, self.limits.quotas, job, start + demands.limit[job], chosen, count)
-        self.preemption.start[job] = start
-        self._bill(job, start, self.jobs.partitions[job][0])
+        return self._started(job, start, backfilled=False)
+
+    def _started(self, job: int, now: float, *, backfilled: bool) -> Start:
+        running = self.running
+        held = slice(running.first[job], running.last[job])
+        nodes, cpus, gpus = (column[held].tolist() for column in (running.node, running.cpus, running.gpus))
+        self.preemption.start[job] = now
+        self._bill(job, now, self.jobs.partitions[job][0])
+        return Start(job, nodes, cpus, gpus, backfilled)
 
     def _bill(self, job: int, now: float, partition: int) -> None:
         if self.multifactor is not None:
@@ -366,14 +373,9 @@ class SlurmScheduler:
             self.ordered(now),
         )
         count = kernel(*state, access, rules, *plan, self._space, now)
-        started, running = [], self.running
-        for job in self._space.started[:count].tolist():
-            held = slice(running.first[job], running.last[job])
-            nodes, cpus, gpus = (column[held].tolist() for column in (running.node, running.cpus, running.gpus))
-            started.append(Start(job, nodes, cpus, gpus, backfilled))
-            del self.pending[job]
-            self.preemption.start[job] = now
-            self._bill(job, now, self.jobs.partitions[job][0])
+        started = [self._started(job, now, backfilled=backfilled) for job in self._space.started[:count].tolist()]
+        for one in started:
+            del self.pending[one.job]
         if started and self.preemption.enabled:
             self._order = None  # all jobs of the queue count in the order of those that preempt
         return started
