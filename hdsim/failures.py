@@ -135,7 +135,6 @@ class External(Failures):
     """No outages but those that a user's process makes with ``Simulation.fail``, such as a maintenance window."""
 
     def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
-        """See :meth:`Failures.outages`."""
         return ()
 
 
@@ -174,7 +173,6 @@ class Weibull(Failures):
         self._scale = _duration("mtbf", mtbf) / math.gamma(1 + 1 / shape)
 
     def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
-        """See :meth:`Failures.outages`."""
         return [_Draws(stream, self._scale, self._shape, self._mttr) for stream in rng.spawn(self.platform.n_nodes)]
 
 

@@ -46,6 +46,5 @@ class Sim(Backend):
         return result, {"engine": result.engine}
 
     def open(self, setup: ReplaySetup, directory: Path, stop: Sequence[int]) -> None:
-        """See :meth:`Backend.open`."""
         self._engine = setup.engine(**self.episodes)
         self.advance, self.apply = self._engine.advance, self._engine.apply  # type: ignore[method-assign]

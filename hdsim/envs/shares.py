@@ -172,7 +172,7 @@ class LocalShare(Share):
                 _show(views, i, seen, info[MASK])
 
     def close(self) -> None:
-        """See :class:`Share`."""
+        """Does nothing: there are no threads."""
 
     def _begin(self, views: Views, i: int, **arguments: Any) -> None:
         self._over[i] = False

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hdsim.gangs.controllers import MEDIUM
 from hdsim.gangs.planner import static_shares
 from hdsim.gangs.simulation import Gang
+from hdsim.util.arrays import objects
 from hdsim.workload.model import COLUMNS, Workload
 
 
@@ -24,8 +25,6 @@ def gang_jobs(gangs: Sequence[Gang], submission_time: ArrayLike = 0.0) -> Worklo
     Submission times are (G,) or one for all, in seconds.
     """
     estimates = [estimated_seconds(gang) for gang in gangs]
-    column: NDArray[np.object_] = np.empty(len(gangs), object)
-    column[:] = gangs
     return Workload.from_columns(
         job_id=[f"gang{number}" for number in range(len(gangs))],
         submission_time=np.broadcast_to(submission_time, len(gangs)),
@@ -33,7 +32,7 @@ def gang_jobs(gangs: Sequence[Gang], submission_time: ArrayLike = 0.0) -> Worklo
         requested_cores=np.ones(len(gangs)),
         cpu=[gang.least / 1000.0 for gang in gangs],
         fixed_duration=True,
-        gang=column,
+        gang=objects(gangs),
         source="gangs",
     )
 

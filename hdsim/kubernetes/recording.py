@@ -21,6 +21,7 @@ from hdsim.errors import BackendError, ConfigError
 from hdsim.kubernetes.cache import Cache, Change
 from hdsim.kubernetes.connection import Connection
 from hdsim.kubernetes.objects import UNLIMITED, NodeView, PodView
+from hdsim.util.arrays import objects
 from hdsim.util.units import in_bytes
 from hdsim.workload.constraints import NODE_NAME, Constraints, Requirement, Toleration
 from hdsim.workload.model import Workload
@@ -129,8 +130,7 @@ class Recording:
         after = max(begin[-1], *(each.end or 0.0 for each in held)) + 1.0
         runtime = np.array([each.end or after for each in held]) - begin
         cpu, memory, _, gpus, storage = np.array([each.requests for each in held]).T
-        constraints = np.empty(len(held), object)
-        constraints[:] = [each.constraints if each.decided else _only(each.node) for each in held]
+        constraints = objects([each.constraints if each.decided else _only(each.node) for each in held])
         requested = [each.duration or each_runtime for each, each_runtime in zip(held, runtime.tolist(), strict=True)]
         jobs = Workload.from_columns(
             submission_time=begin,

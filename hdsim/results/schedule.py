@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
 from hdsim.results.segments import Segments
-from hdsim.util.arrays import Floats, Ints
+from hdsim.util.arrays import Floats, Ints, objects
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
@@ -114,19 +114,13 @@ class Schedule:
             time_breakdown=cluster.time_breakdown,
             gangs={job: running.run(complete=state[job] == done) for job, running in cluster.gangs.items()},
             interrupted=interrupted,
-            columns={name: _values(column) for name, column in cluster.columns.items()},
+            columns={
+                name: column if isinstance(column, np.ndarray) else objects(column)
+                for name, column in cluster.columns.items()
+            },
             earlier_runs=dict(cluster.earlier_runs),
             **others,
         )
-
-
-def _values(column: Any) -> NDArray[Any]:
-    """A further column as an array; texts and mixed values are objects."""
-    if isinstance(column, np.ndarray):
-        return column
-    made = np.empty(len(column), object)
-    made[:] = column
-    return made
 
 
 def _latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segments:
@@ -184,6 +178,4 @@ def _held(cluster: Cluster, placements: list[Any]) -> tuple[IntervalSets, NDArra
             sizes = np.array([len(placement) for placement in some], np.int64)
             blocks.append(IntervalSets.of(cluster.cores.cores_of(some, sizes), sizes))
         return IntervalSets.concatenate(blocks), None
-    amounts = np.empty(len(placements), object)
-    amounts[:] = placements
-    return IntervalSets.empty(len(placements)), amounts
+    return IntervalSets.empty(len(placements)), objects(placements)

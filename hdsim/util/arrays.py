@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,13 @@ def read_only(values: Array) -> Array:
     """Returns an array that can be changed no more."""
     values.flags.writeable = False
     return values
+
+
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """Returns an array of objects, of one dimension even if they are sequences of one length."""
+    column: NDArray[np.object_] = np.empty(len(values), object)
+    column[:] = values
+    return column
 
 
 def sorted_within(values: NDArray[np.int32], sizes: Ints) -> NDArray[np.int32]:

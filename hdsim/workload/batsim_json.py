@@ -9,7 +9,6 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ import numpy as np
 import orjson
 
 from hdsim.errors import WorkloadError
+from hdsim.util.arrays import objects
 from hdsim.util.files import write_bytes
 from hdsim.util.inputs import parse_json, read_bytes
 from hdsim.util.text import shown, unused
@@ -195,17 +195,17 @@ def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, np.ndarray], dict[s
     of_jobs = zip(*rows, strict=True) if rows else [()] * 10
     ids, submitted, cores, walltime, profile, extra, requested, gpus, pods, demands = of_jobs
     columns: dict[str, np.ndarray] = {
-        "job_id": np.array(ids, np.int64) if all(map(_fits, ids)) else _objects(ids),
+        "job_id": np.array(ids, np.int64) if all(map(_fits, ids)) else objects(ids),
         "submission_time": np.array(submitted, np.float64),
         "requested_cores": np.array(cores, np.int64),
         "walltime": np.array(walltime, np.float64),
-        "profile": _objects(profile),
-        "extra": _objects(extra),
+        "profile": objects(profile),
+        "extra": objects(extra),
         "requested_time": np.array(requested, np.float64),
         "requested_gpus": np.array(gpus, np.int64),
         "fixed_duration": np.array([demand.fixed_duration for demand in demands], np.bool_),
         **pod_columns(pods),
-        "program": _objects([demand.program for demand in demands]),
+        "program": objects([demand.program for demand in demands]),
         "return_code": np.array([demand.return_code for demand in demands], np.int64),
     }
     for key in ("runtime", "memory", "memory_bandwidth"):
@@ -235,12 +235,6 @@ def _codes(values: list[Any]) -> dict[str, int]:
 
 def _fits(value: Any) -> bool:
     return type(value) is int and abs(value) < 2**63
-
-
-def _objects(values: Sequence[Any]) -> np.ndarray:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
 
 
 def _place_of(column: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
+from hdsim.util.arrays import objects
 from hdsim.util.files import write_bytes
 from hdsim.util.inputs import STANDARD_INPUT, read_bytes
 from hdsim.util.plugins import optional
@@ -136,7 +137,7 @@ def _ids(series: pl.Series, path: str | Path) -> np.ndarray:
         raise WorkloadError("expected an id, got none", where=f"{path}: row {row + 1}: job_id")
     if series.dtype.is_integer():
         return series.to_numpy().astype(np.int64)
-    return _objects(series.to_list())
+    return objects(series.to_list())
 
 
 def _known(series: pl.Series, frame: pl.DataFrame, path: str | Path) -> np.ndarray:
@@ -165,13 +166,7 @@ def _own(series: pl.Series, pl: Any) -> np.ndarray:
         return numbers.copy()
     if series.dtype == pl.Boolean and not series.null_count():
         return series.to_numpy().copy()
-    return _objects(series.to_list())
-
-
-def _objects(values: list[Any]) -> np.ndarray:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
+    return objects(series.to_list())
 
 
 def write_parquet(workload: Workload, path: str | Path) -> None:

@@ -84,7 +84,6 @@ class Batsim(Backend):
         self._facts: dict[str, Any] = {}
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
-        """See :meth:`hdsim.backends.base.Backend.faults`."""
         faults: list[str] = []
         if platform.kind == QUANTITIES:
             faults.append("expected a platform of kind cores, got quantities (platform.kind)")

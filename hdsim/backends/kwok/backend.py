@@ -90,7 +90,6 @@ class Kwok(Backend):
         return platform_of([NodeView.of(item) for item in self.connection.get("/api/v1/nodes")["items"]])
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
-        """See :meth:`Backend.faults`."""
         if self.settings.clock == "virtual" and not len(workload):
             return ["clock=virtual: expected a trace, whose jobs end in simulated time, got workload=cluster"]
         return []
@@ -183,11 +182,9 @@ class Kwok(Backend):
             self._session.lose(reason)
 
     def advance(self) -> bool:
-        """See :meth:`Backend.advance`."""
         return self._session is not None and self._session.advance()
 
     def apply(self) -> None:
-        """See :meth:`Backend.apply`."""
         assert self._session is not None
         self._session.apply()
 

@@ -14,6 +14,7 @@ import numpy as np
 from hdsim.backends.kwok.anti_affinity import Label, requirements_of
 from hdsim.cluster.requests import Amounts
 from hdsim.kubernetes.objects import PodView
+from hdsim.util.arrays import objects
 from hdsim.util.files import write_csv
 from hdsim.workload.constraints import Constraints
 from hdsim.workload.model import Workload
@@ -71,21 +72,17 @@ def rows_of(jobs: Sequence[Sequence[Member]], now: float, time_scale: float) -> 
     pods = [members[0].pod for members in jobs]
     size = np.array([len(members) for members in jobs])
     seconds = [_requested_seconds(pod) * time_scale for pod in pods]
-    # A tuple of numbers and objects would be an array of two dimensions.
-    ids, constraints = np.empty(len(pods), object), np.empty(len(pods), object)
-    ids[:] = [f"{pod.namespace}/{pod.group}" if pod.group else pod.key for pod in pods]
-    constraints[:] = [members[0].constraints for members in jobs]
     rows = Workload.from_columns(
         submission_time=np.zeros(len(pods)),
         runtime=seconds,
         requested_cores=size,
-        job_id=ids,
+        job_id=objects([f"{pod.namespace}/{pod.group}" if pod.group else pod.key for pod in pods]),
         cpu=[pod.requests.cpu for pod in pods],
         memory=[pod.requests.memory / 1e6 for pod in pods],
         storage=[pod.requests.storage / 1e6 for pod in pods],
         requested_gpus=size * [pod.requests.gpus for pod in pods],
         priority=[pod.priority for pod in pods],
-        constraints=constraints,
+        constraints=objects([members[0].constraints for members in jobs]),
         source="<cluster>",
     )
     return rows.replaced(submission_time=np.full(len(pods), now))

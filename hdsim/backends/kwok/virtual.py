@@ -88,7 +88,6 @@ class Virtual(Session):
 
     @property
     def records(self) -> list[Record]:
-        """See :meth:`Session.records`."""
         return [Record.of(member) for member in self.members]
 
     def start(self) -> None:
@@ -125,12 +124,10 @@ class Virtual(Session):
         self._connection.call(self.sender.start())
 
     def discard(self) -> None:
-        """See :meth:`Session.discard`."""
         self._await([self._answer("DELETE", f"{self._collection}/{member.pod.name}", 404) for member in self.members])
         self._connection.call(self.sender.close())
 
     def lose(self, reason: BackendError) -> None:
-        """See :meth:`Session.lose`."""
         self.sender.stop(str(reason))
         self._hear(reason)
 

@@ -107,12 +107,10 @@ class Wall(Session):
 
     @property
     def records(self) -> list[Record]:
-        """See :meth:`Session.records`."""
         return self.jobs.records()
 
     @property
     def bindings(self) -> int:
-        """See :meth:`Session.bindings`."""
         return self.jobs.bindings
 
     def lose(self, reason: BackendError) -> None:
@@ -280,7 +278,6 @@ class Wall(Session):
                 handle(what, min(at, self.cluster.now))
 
     def discard(self) -> None:
-        """See :meth:`Session.discard`."""
         connection = self._connection
         self.apply()  # of the last decision
         self._await_outcomes()

@@ -33,7 +33,6 @@ class Conservative(Backfill):
         self._reserved: dict[int, float] = {}
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
-        """See :meth:`Backfill.started`."""
         self._ends.add(job, cluster.now + cluster.estimate(job, placement), cluster.size[job])
 
     def ended(self, cluster: Cluster) -> None:

@@ -44,12 +44,10 @@ class Easy(Backfill):
         self._slowest = node_speeds(platform).slowest
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
-        """See :meth:`Backfill.started`."""
         self._ends.add(job, cluster.now + cluster.estimate(job, placement), cluster.size[job])
         self._head = -1
 
     def ended(self, cluster: Cluster) -> None:
-        """See :meth:`Backfill.ended`."""
         ended = cluster.ended
         if ended:
             self._head = -1

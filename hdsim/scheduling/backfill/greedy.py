@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
 from hdsim.scheduling.kinds import JobKinds
@@ -19,11 +19,7 @@ class Greedy(Backfill):
     def __init__(self, cluster: Cluster) -> None:
         self._kinds = JobKinds(cluster)
 
-    def started(self, cluster: Cluster, job: int, placement: Any) -> None:
-        """See :meth:`Backfill.started`."""
-
     def ended(self, cluster: Cluster) -> None:
-        """See :meth:`Backfill.ended`."""
         self._kinds.on_instant()
 
     def backfill(self, cluster: Cluster, queue: Queue, order: Queue, head: int) -> None:

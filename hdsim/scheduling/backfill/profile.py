@@ -60,31 +60,27 @@ class Plan(Protocol):
         """Yields each of some jobs in order that can start now beside the reservations, and its placement."""
 
 
-class CorePlan:
+class CorePlan(Plan):
     """Reservations of cores, on a uniform platform without memory limits."""
 
     def __init__(self) -> None:
         self._profile = make_profile(64)
 
     def begin(self, cluster: Cluster, ends: ReleaseTimes) -> None:
-        """See :meth:`Plan.begin`."""
         self._profile = with_space(self._profile, len(ends.end) + 1)
         plan(self._profile, ends.sorted, cluster.now, float(cluster.n_idle))
 
     def forward(self, now: float) -> None:
-        """See :meth:`Plan.forward`."""
         forward(self._profile, now)
 
     def reserve(
         self, cluster: Cluster, jobs: list[int], reserved: dict[int, float], depth: int
     ) -> Iterator[tuple[int, Any]]:
-        """See :meth:`Plan.reserve`."""
         starts = self._starts(cluster, jobs, math.inf, depth)
         reserved.update(zip(jobs, starts, strict=False))
         yield from self._due(cluster, jobs, starts)
 
     def start(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, Any]]:
-        """See :meth:`Plan.start`."""
         yield from self._due(cluster, jobs, self._starts(cluster, jobs, cluster.now, UNLIMITED))
 
     def _starts(self, cluster: Cluster, jobs: list[int], latest: float, depth: int) -> list[float]:
@@ -103,7 +99,7 @@ class CorePlan:
                 yield job, cluster.pick(job)
 
 
-class NodePlan:
+class NodePlan(Plan):
     """Reservations of the resources of each node."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -112,7 +108,6 @@ class NodePlan:
         self._profile = make_node_profile(free, allowed, node_speeds(cluster.platform))
 
     def begin(self, cluster: Cluster, ends: ReleaseTimes) -> None:
-        """See :meth:`Plan.begin`."""
         free, allowed = cluster.cores.free_nodes().arrays()
         requests = self._arrays.requests(cluster)
         holdings = self._arrays.holdings(cluster)
@@ -121,13 +116,11 @@ class NodePlan:
         plan_nodes(self._profile, free, requests, ends.sorted, holdings, cluster.now)
 
     def forward(self, now: float) -> None:
-        """See :meth:`Plan.forward`."""
         forward_nodes(self._profile, now)
 
     def reserve(
         self, cluster: Cluster, jobs: list[int], reserved: dict[int, float], depth: int
     ) -> Iterator[tuple[int, Any]]:
-        """See :meth:`Plan.reserve`."""
         if depth < UNLIMITED:
             yield from self._reserve_first(cluster, jobs, reserved, depth)
             return
@@ -151,7 +144,6 @@ class NodePlan:
                 return
 
     def start(self, cluster: Cluster, jobs: list[int]) -> Iterator[tuple[int, Any]]:
-        """See :meth:`Plan.start`."""
         requests, _ = self._prepared(cluster, len(jobs))
         for job in jobs:
             if cluster.fits(job):

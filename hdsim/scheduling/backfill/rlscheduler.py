@@ -30,11 +30,9 @@ class RLScheduler(Backfill):
         self._freed = False  # a job has ended since the last pass
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
-        """See :meth:`Backfill.started`."""
         self._ends.add(job, cluster.now + cluster.estimate(job, placement), cluster.size[job])
 
     def ended(self, cluster: Cluster) -> None:
-        """See :meth:`Backfill.ended`."""
         if cluster.ended:
             self._freed = True
             for job in cluster.ended:

@@ -148,7 +148,6 @@ class Deployments(Generator):
         self._settings = settings
 
     def generate(self, platform: Platform | None, seed: int) -> tuple[RawJobs, str]:
-        """See :meth:`Generator.generate`."""
         return deployed_pods(self._settings, platform, seed)
 
 

@@ -186,7 +186,6 @@ class Lublin(Generator):
         self._settings = _checked(settings, inspect.signature(generate).parameters, _LUBLIN_RULES)
 
     def generate(self, platform: Platform | None, seed: int) -> Workload:
-        """See :meth:`Generator.generate`."""
         return generate(**{"cores": 256, **_on(platform, self._settings)}, seed=seed)
 
 
@@ -200,7 +199,6 @@ class Family(Generator):
         self._settings = _checked(settings, ("family", "split", "jobs", *DEFAULTS), _INTEGERS)
 
     def generate(self, platform: Platform | None, seed: int) -> Workload:
-        """See :meth:`Generator.generate`."""
         settings = _on(platform, self._settings)
         return draw_workload(settings.pop("family", "home"), seed, **settings)
 
