@@ -117,10 +117,10 @@ def _window(
     from hdsim.site.beginning import QUEUED, RUNNING, jobs_from
     from hdsim.site.usage import RecordedUsage, read_usage
 
-    used, told = (None, "with the first job, an empty machine and no usage; the first days differ by that (--from)")
+    used, source = None, "no usage"
     if usage is not None:
-        used = read_usage(usage, site)
-        told = f"with the first job and an empty machine; usage of accounts as in {usage}"
+        used, source = read_usage(usage, site), f"usage of accounts as in {usage}"
+    told = f"with the first job, an empty machine and {source}, by which the first days differ{_hint(site, jobs)}"
     if begin is not None:
         log, at = jobs, _time("--from", begin, site)
         jobs = jobs_from(log, at)
@@ -136,6 +136,23 @@ def _window(
         jobs = dataclasses.replace(jobs, **jobs.columns_at(rows))
         told += f"; jobs submitted before {end}"
     return jobs, used, told
+
+
+def _hint(site: Site, jobs: Workload) -> str:
+    """The first moment at which a log of the jobs that ran in a period has all jobs that run, as an option."""
+    from datetime import datetime
+
+    from hdsim.site.beginning import recorded_times
+    from hdsim.site.formats import time_zone
+
+    if not {"recorded_start", "recorded_end"} <= set(jobs.further):
+        return ""
+    times = recorded_times(jobs)
+    ended = times.end[~np.isnan(times.start) & ~np.isnan(times.end)]
+    if not len(ended):
+        return ""
+    first = datetime.fromtimestamp(float(ended.min()), time_zone(site.time_zone))
+    return f"; --from {first:%Y-%m-%dT%H:%M:%S} begins with the jobs that ran then"
 
 
 def _time(option: str, text: str, site: Site) -> float:

@@ -162,6 +162,10 @@ def test_a_replay_from_the_midst_of_a_log_goes_on_as_the_log(
     told = capsys.readouterr().out
     assert "begin: with the first job, an empty machine and no usage" in told
     assert "lab: 49 jobs" in told
+    first = re.search(r"; --from (\S+) begins with the jobs that ran then", told)
+    assert first
+    run("whatif", str(folder), "--from", first[1])
+    assert re.search(r"begin: \S+ with [1-9]\d* jobs that run", capsys.readouterr().out)
 
 
 def test_usage_is_read_as_sshare_prints_it(
