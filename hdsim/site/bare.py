@@ -43,9 +43,8 @@ def named(workload: Workload) -> Workload:
         asked = workload.memory / MB_PER_MIB
         further["memory_mib"] = np.array([mib or None for mib in asked.tolist()], object)
         further["memory_per"] = np.full(len(workload), "c", object)
-    if "gres" not in further and workload.requested_gpus.any():
-        further["gres"] = np.array([f"gpu:{gpus}" if gpus else "" for gpus in workload.requested_gpus.tolist()], object)
-        further["most_nodes"] = np.array([1 if gpus else None for gpus in workload.requested_gpus.tolist()], object)
+    if not {"gres", "gpus_asked"} & set(further) and workload.requested_gpus.any():
+        further["gpus_asked"] = np.array([str(gpus or "") for gpus in workload.requested_gpus.tolist()], object)
     return dataclasses.replace(workload, **columns, names=names, further=further)
 
 

@@ -99,6 +99,16 @@ def test_memory_and_gpus_of_any_platform_count() -> None:
     result = hdsim.simulate(accelerated, workload, SlurmAgent({"slurm": {"parameters": AT_ONCE}}), check=True)
     at_once = int((accelerated.node_gpus == most).sum())
     assert (result.starting_time == 0).sum() == min(at_once, 9)
+    # Half the GPUs of the machine, which no node has.
+    many = Platform.homogeneous(nodes=2, cores_per_node=4).to_dict()
+    for kind in many["types"]["node"].values():
+        kind["processors"].append({"type": "GPU", "number": 2})
+    many["types"]["processor"]["GPU"] = {"type": "GPU", "cores": 1, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 0}
+    spread = Workload.from_columns(
+        submission_time=[0.0, 1.0], runtime=50.0, requested_cores=8, requested_time=50.0, requested_gpus=4
+    )
+    agent = SlurmAgent({"slurm": {"parameters": AT_ONCE}})
+    assert hdsim.simulate(Platform.from_dict(many), spread, agent, check=True).starting_time.tolist() == [0, 50]
 
 
 @pytest.mark.parametrize("option", OPTIONS)
