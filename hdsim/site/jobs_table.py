@@ -55,7 +55,8 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
 
     Args:
         columns: ``submit``, ``cpus``, ``partition`` and, if there are any, ``eligible``, ``requested_time``, ``nodes``,
-            ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``user``, ``account``, ``qos``,
+            ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``whole_cores``
+            (a core for each CPU), ``user``, ``account``, ``qos``,
             ``nice``, ``constraints``, ``required_nodes``, ``excluded_nodes``, ``reservation``, ``licenses``, ``gres``
             (of each node, ``gpu:2`` or ``gpu:a100:2``), ``gpus`` (of all nodes together, ``4`` or ``a100:4``),
             ``gpus_per_task``, ``cpus_per_gpu``, ``held`` and ``array_limit``; None where a job has none.
@@ -132,6 +133,9 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
     usual = [kind.max_time if kind.default_time is None else kind.default_time for kind in first]
     limit = np.where(np.isnan(asked), usual, asked)
     per_task = np.maximum(np.array(column("per_task", 1), np.int64), 1)
+    threads = max((kind.threads_per_core for kind in site.nodes.values()), default=1)
+    cores = np.where(column("whole_cores", False), threads, 1)
+    cpus, per_task = cpus * cores, per_task * cores
     memory, of_cpu = np.array(column("memory", math.nan), np.float64), np.array(column("memory_per", "n")) == "c"
     whole_node = max((kind.memory for _, kind in nodes_of(site)), default=0.0)
     for job, kind in enumerate(first):

@@ -35,6 +35,7 @@ _OF_LINES: dict[str, tuple[Any, Any]] = {
     "begin": (pl.String, None),
     "held": (pl.Boolean, False),
     "whole": (pl.Boolean, False),
+    "whole_cores": (pl.Boolean, False),
 }
 
 

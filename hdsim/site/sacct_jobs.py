@@ -436,6 +436,7 @@ class _Jobs:
             memory_mib="memory_mib",
             memory_per=pl.when(pl.col("memory_mib").is_not_null()).then("memory_per"),
             whole="whole",
+            whole_cores="of_line_whole_cores",
             nice="of_line_nice",
             constraints="constraints",
             reservation="reservation",

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 #: Parameters that are read beside those with defaults, and those without influence on a simulation.
 _FLAGS = (
     *("bf_one_resv_per_job", "bf_node_space_size", "preempt_youngest_first", "preempt_reorder_count"),
-    "preempt_strict_order",
+    *("preempt_strict_order", "bf_busy_nodes", "pack_serial_at_end"),
 )
 _WITHOUT_INFLUENCE = (
     *("bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt", "max_rpc_cnt"),
@@ -68,8 +68,6 @@ def refuse(site: Site) -> list[str]:
         found.append(f"TopologyPlugin=topology/{site.slurm.topology}")
     if site.slurm.select == "linear":
         found.append("SelectType=select/linear")
-    if "CR_LLN" in site.slurm.select_parameters or any(one.least_loaded for one in site.partitions.values()):
-        found.append("least loaded nodes (CR_LLN, LLN)")
     for name, one in site.partitions.items():
         if one.oversubscribe.split(":")[0] in ("YES", "FORCE"):
             found.append(f"partition {name}: OverSubscribe={one.oversubscribe}")
@@ -99,6 +97,7 @@ def site_nodes(site: Site, kinds: Sequence[NodeType]) -> SiteNodes:
     return SiteNodes(
         cpus=np.array([kind.cpus for kind in kinds], np.int64),
         unit=np.array(units, np.int64),
+        threads=np.array([kind.threads_per_core for kind in kinds], np.int64),
         memory=np.array(memory, np.float64),
         weight=np.array([kind.weight for kind in kinds], np.int64),
         gpus=np.array([sum(kind.gres[name] for name in types if name in kind.gres) for kind in kinds], np.int64),
@@ -151,8 +150,9 @@ class SlurmScheduler:
             self.multifactor = Multifactor(site, jobs, kinds, self.members, accounts, quotas, begin)
         self._priorities = priorities or self._priorities_of_site
         number, count = len(self.nodes.cpus), len(jobs)
+        none, core = np.zeros(number, np.int64), np.where(self.nodes.unit == 1, self.nodes.threads, 1)
         self.usage, self._empty = (
-            Usage(self.nodes.cpus.copy(), self.nodes.memory.copy(), np.zeros(number, np.int64), self.nodes.gpus.copy())
+            Usage(self.nodes.cpus.copy(), self.nodes.memory.copy(), none.copy(), self.nodes.gpus.copy(), core)
             for _ in range(2)
         )
         self._submitted = [0] * len(self.limits.submissions)
@@ -167,7 +167,7 @@ class SlurmScheduler:
         self.rules = self._rules()
         self.calendar = self._calendar()
         self._plan = make_plan(self.rules.slots, number, count)
-        self._space = make_space(number, len(site.partitions), int(jobs.user.max(initial=0)) + 1, count)
+        self._space = make_space(core, len(site.partitions), int(jobs.user.max(initial=0)) + 1, count)
         self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
         self._entries = np.array([len(each) for each in jobs.partitions], np.int64)
@@ -175,7 +175,8 @@ class SlurmScheduler:
         self._partition = np.array([row for each in jobs.partitions for row in each], np.int64)
 
     def _rules(self) -> Rules:
-        given = self.parameters
+        given, words = self.parameters, {key for key, value in self.site.slurm.parameters.items() if value}
+        least_loaded = "CR_LLN" in {name.upper() for name in self.site.slurm.select_parameters}
         return Rules(
             resolution=float(given["bf_resolution"]),
             window=given["bf_window"] * 60.0,
@@ -187,7 +188,10 @@ class SlurmScheduler:
             started=given["bf_max_job_start"],
             slots=int(self.site.slurm.parameters.get("bf_node_space_size", given["bf_max_job_test"])),
             growth=float(given["bf_window_linear"]),
-            one_reservation=bool(self.site.slurm.parameters.get("bf_one_resv_per_job", False)),
+            one_reservation="bf_one_resv_per_job" in words,
+            least_loaded=np.array([least_loaded or one.least_loaded for one in self.site.partitions.values()]),
+            busy_first="bf_busy_nodes" in words,
+            serial_last="pack_serial_at_end" in words,
         )
 
     def _calendar(self) -> Calendar:

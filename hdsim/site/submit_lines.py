@@ -52,7 +52,7 @@ _TEXTS = {
 #: A line without any of these options says nothing.
 INTERESTING = (
     r"(^|\s)-[abCcdGLNpwxPHs]|--(array|begin|constraint|cpus-per-task|cpus-per-gpu|dependency|exclude|exclusive|gres"
-    r"|gpus|gpus-per-node|gpus-per-task|hold|licenses"
+    r"|gpus|gpus-per-node|gpus-per-task|hint|threads-per-core|hold|licenses"
     r"|mem-per-cpu|mem|nice|nodes|nodelist|partition|reservation)\b"
 )
 
@@ -61,8 +61,8 @@ def submit_options(line: str) -> dict[str, Any]:
     """Returns what a command such as ``sbatch -c 4 --exclusive job.sh`` asks for; words that are no options end it.
 
     The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``per_task``, ``cpus_per_gpu``, ``array_limit``,
-    ``whole``, ``nice``, ``begin``, ``held`` and ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is
-    passed over.
+    ``whole``, ``whole_cores``, ``nice``, ``begin``, ``held`` and ``memory_per`` (``"c"`` or ``"n"``). A malformed line
+    or value is passed over.
     """
     found: dict[str, Any] = {}
     for name, value in _options(_words(line)[1:]):
@@ -70,6 +70,8 @@ def submit_options(line: str) -> dict[str, Any]:
             found[_TEXTS[name]] = value
         elif name == "cpus-per-task" and value.isdecimal() and int(value) > 0:
             found["per_task"] = int(value)
+        elif (name, value) in (("hint", "nomultithread"), ("threads-per-core", "1")):
+            found["whole_cores"] = True
         elif name == "cpus-per-gpu" and value.isdecimal():
             found["cpus_per_gpu"] = int(value)
         elif name == "gpus-per-node" and value:

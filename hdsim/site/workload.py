@@ -21,6 +21,7 @@ _OWN = {
     "memory_mib": "memory",
     "memory_per": "memory_per",
     "whole": "whole",
+    "whole_cores": "whole_cores",
     "nice": "nice",
     "constraints": "constraints",
     "reservation": "reservation",

@@ -118,6 +118,38 @@ MEASUREMENTS: dict[str, Measurement] = {
             (950, 300, "-n 3 -N 3 -t 8 --gpus=3"),
         ],
     ),
+    # Least loaded nodes of a partition, serial jobs on the last nodes, and busy nodes first in backfill.
+    "orders": Measurement(
+        nodes={
+            "n[1-3]": "Sockets=1 CoresPerSocket=8 RealMemory=32000",
+            "n[4-5]": "Sockets=1 CoresPerSocket=4 RealMemory=32000 Weight=2",
+            "n6": "Sockets=1 CoresPerSocket=16 RealMemory=32000",
+        },
+        conf="PriorityType=priority/basic\n"
+        + _SCHEDULER
+        + ",pack_serial_at_end,bf_busy_nodes\n"
+        + "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        + "PartitionName=lln Nodes=ALL LLN=YES MaxTime=INFINITE State=UP",
+        jobs=[
+            (0, 400, "-n 2 -t 9"),
+            (30, 400, "-n 3 -t 9 -p lln"),
+            (60, 400, "-n 1 -t 9"),
+            (90, 400, "-n 5 -t 9 -p lln"),
+            (120, 400, "-n 1 -t 9 -p lln"),
+            (150, 400, "-n 4 -t 9 -p lln"),
+            (180, 400, "-n 6 -t 9"),
+            (210, 400, "-n 1 -t 9"),
+            (240, 300, "-n 6 -N 3 -t 9 -p lln"),
+            (270, 300, "-n 10 -t 9 -p lln"),
+            (300, 300, "-n 44 -t 9"),
+            (330, 100, "-n 2 -t 3"),
+            (360, 100, "-n 1 -t 3"),
+            (390, 100, "-n 4 -N 2 -t 2"),
+            (420, 100, "-n 3 -t 2 -p lln"),
+            (1400, 100, "-n 20 -t 3 -p lln"),
+            (1430, 100, "-n 2 -N 2 -t 3 -p lln"),
+        ],
+    ),
 }
 
 

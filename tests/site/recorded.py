@@ -23,6 +23,8 @@ from hdsim.site.slurm_conf import read_slurm_conf
 #: Seconds of the recorded cluster within which a start counts as explained: scheduling ticks and launches take up to
 #: a third of a second, and the recorded clock was 60 times as fast.
 TOLERANCE = 20
+#: Seconds of the recorded cluster in which nodes were COMPLETING at most: a sixth of a second of the machine.
+_COMPLETING = 10.0
 
 
 @dataclass
@@ -63,6 +65,7 @@ def read_case(folder: Path, run: str = "") -> Case:
             "memory",
             "memory_per",
             "whole",
+            "whole_cores",
             "user",
             "account",
             "qos",
@@ -90,6 +93,7 @@ def read_case(folder: Path, run: str = "") -> Case:
             "memory": _number(job.get("memcpu") or job.get("mem")),
             "memory_per": "c" if job.get("memcpu") else "n",
             "whole": job.get("excl") in ("True", "1"),
+            "whole_cores": "nomultithread" in (job.get("extra") or ""),
             "user": job.get("user", ""),
             "account": account.get(job.get("user", ""), ""),
             "qos": (job.get("qos") or "normal") if qos else None,
@@ -187,21 +191,24 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
 
     Priorities are calculated from `begin` on, in seconds of the case.
 
-    Each start is looked at for itself: from the recorded running and pending jobs of any of the seconds before it.
+    Each start is looked at for itself: from the recorded running and pending jobs of any of the seconds before it. As
+    nothing records for how long nodes were COMPLETING after the end of a job, in which the passes leave them out, this
+    is tried with none and with those of the last seconds.
     """
     late, elsewhere = [], []
     on_each: dict[int, list[int]] = {}
     for position, job in enumerate(case.order):
         begun, at = case.order[:position], case.start[job]
         found: Start | None = None
-        for now in np.arange(max(at - tolerance, case.jobs.eligible[job]), at + 1.5):
-            scheduler = state_at(case, begun, float(now), on_each, begin)
+        seconds = np.arange(max(at - tolerance, case.jobs.eligible[job]), at + 1.5)
+        for now, completing in [(float(now), completing) for completing in (0.0, _COMPLETING) for now in seconds]:
+            scheduler = state_at(case, begun, now, on_each, begin, completing)
             started = scheduler.main(now)
             if case.site.slurm.type == "backfill":
                 started += scheduler.backfill(now)
                 if not any(one.job == job for one in started):
                     # Which of the two comes first is not recorded.
-                    started += state_at(case, begun, float(now), on_each, begin).backfill(now)
+                    started += state_at(case, begun, now, on_each, begin, completing).backfill(now)
             found = next((one for one in started if one.job == job), found)
             if found is not None and found.nodes == case.nodes[job]:
                 on_each[job] = found.cpus
@@ -214,20 +221,35 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
 
 
 def state_at(
-    case: Case, begun: list[int], now: float, on_each: Mapping[int, list[int]] | None = None, begin: float = 0.0
+    case: Case,
+    begun: list[int],
+    now: float,
+    on_each: Mapping[int, list[int]] | None = None,
+    begin: float = 0.0,
+    completing: float = 0.0,
 ) -> SlurmScheduler:
-    """The recorded state at a time, after some starts; priorities are calculated from `begin` on."""
+    """The recorded state at a time, after some starts; priorities are calculated from `begin` on.
+
+    Nodes are out of service for some seconds after the end of a job on them.
+    """
     scheduler = SlurmScheduler(case.site, case.jobs, case.zero + begin)
     events = [(case.start[job], 1, job) for job in begun] + [
         (case.end[job], 0, job) for job in begun if case.end[job] <= now
     ]
     events += [(case.jobs.eligible[job], 2, job) for job in np.flatnonzero(case.jobs.eligible <= now).tolist()]
+    # Jobs that were cancelled or have failed before they started.
+    gone = set(range(len(case.keys))) - set(case.order)
+    events += [(case.end[job], 3, job) for job in gone if case.end[job] <= now]
     for time, kind, job in sorted(events):
         scheduler.calculate(time)
         if kind == 2 and job not in begun:
             scheduler.submit(job, time)
+        elif kind == 3 and job in scheduler.pending:
+            scheduler.withdraw(job)
         elif kind == 0:
             scheduler.end(job, time)
+            if time > now - completing:
+                scheduler.service[case.nodes[job]] = False
         elif kind == 1:
             scheduler.hold(job, time, case.nodes[job], _cpus(case, scheduler, job, on_each or {}))
     scheduler.calculate(now)

@@ -9,15 +9,11 @@ from measurements import FOLDER, MEASUREMENTS
 from measuring import CLOCK, measure, measured_case
 from recorded import unexplained
 
-#: Jobs on other nodes than in the passes: their starts leave out nodes on which another job has ended in that second,
-#: which are COMPLETING until slurmd has cleaned up.
-BESIDE_COMPLETING = {"limits_minutes": ["7", "15"]}
-
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
 def test_each_start_of_a_measured_schedule_is_explained(tmp_path: Path, name: str) -> None:
     case, begin = measured_case(FOLDER / name, tmp_path)
-    assert unexplained(case, begin, tolerance=CLOCK) == ([], BESIDE_COMPLETING.get(name, []))
+    assert unexplained(case, begin, tolerance=CLOCK) == ([], [])
 
 
 @pytest.mark.ci

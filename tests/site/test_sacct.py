@@ -204,6 +204,7 @@ def test_a_job_of_each_column(tmp_path: Path) -> None:
         "memory_mib": 8000.0,
         "memory_per": "n",
         "whole": True,
+        "whole_cores": False,
         "nice": 7,
         "constraints": "big",
         "reservation": None,

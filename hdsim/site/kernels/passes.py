@@ -14,6 +14,10 @@ import numpy as np
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.references import by_reference
 from hdsim.site.kernels.placing import (
+    BEST_FIT,
+    BUSY_FIRST,
+    LAST_FIRST,
+    LEAST_LOADED,
     Chosen,
     Demands,
     Flags,
@@ -101,6 +105,9 @@ class Rules(NamedTuple):
         slots: bf_node_space_size: most slots of the plan.
         growth: bf_window_linear in seconds, 0 for windows that double.
         one_reservation: bf_one_resv_per_job.
+        least_loaded: (P,) whether the jobs of a partition take the least loaded nodes first (LLN).
+        busy_first: bf_busy_nodes: sched/backfill takes nodes with jobs first for later starts.
+        serial_last: pack_serial_at_end: jobs of one CPU take the last nodes first.
     """
 
     resolution: float
@@ -114,6 +121,9 @@ class Rules(NamedTuple):
     slots: int
     growth: float
     one_reservation: bool
+    least_loaded: Flags
+    busy_first: bool
+    serial_last: bool
 
 
 class Plan(NamedTuple):
@@ -177,10 +187,11 @@ def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
     return Plan(floats[0], row, free, np.zeros(1), np.zeros(2, np.int64), np.full(jobs, math.nan))
 
 
-def make_space(nodes: int, partitions: int, users: int, jobs: int) -> Space:
+def make_space(core: Ints, partitions: int, users: int, jobs: int) -> Space:
     """Returns space for passes."""
+    nodes = len(core)
     ints = np.zeros((3, nodes), np.int64)
-    future = Usage(ints[0], np.zeros(nodes), ints[1], ints[2])
+    future = Usage(ints[0], np.zeros(nodes), ints[1], ints[2], core)
     flags = np.zeros((3, nodes), np.bool_)
     return Space(
         make_chosen(nodes),
@@ -251,6 +262,16 @@ def _beside_reservations(calendar: Calendar, row: int, start: float, end: float,
                 removed |= nodes[node] and calendar.nodes[other, node]
                 nodes[node] &= not calendar.nodes[other, node]
     return removed
+
+
+@part_of_kernel
+def _set_order(rules: Rules, demands: Demands, job: int, partition: int, chosen: Chosen) -> None:
+    """Sets the order in which a job takes nodes of a weight."""
+    chosen.order[0] = BEST_FIT
+    if rules.least_loaded[partition]:
+        chosen.order[0] = LEAST_LOADED
+    elif rules.serial_last and demands.cpus[job] == 1 and demands.least[job] == 1:
+        chosen.order[0] = LAST_FIRST
 
 
 @part_of_kernel
@@ -326,6 +347,7 @@ def main_pass(
         if limited:
             space.reason[job] = limited
             continue
+        _set_order(rules, demands, job, partition, chosen)
         blocked = _permitted(access, space.open, partition, job, space.among) < demands.least[job]
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
         count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
@@ -474,7 +496,7 @@ def _will_run(
     demands: Demands,
     running: RunningJobs,
     job: int,
-    growth: float,
+    rules: Rules,
     space: Space,
     now: float,
     only_now: bool,
@@ -491,7 +513,11 @@ def _will_run(
         return now, count
     if only_now:
         return math.inf, 0
+    if rules.busy_first:
+        chosen.order[0] = BUSY_FIRST
     for node in range(len(usage.cpus)):
+        if rules.busy_first:
+            chosen.spare[node] = usage.jobs[node] > 0
         future.cpus[node], future.memory[node] = usage.cpus[node], usage.memory[node]
         future.jobs[node], future.gpus[node] = usage.jobs[node], usage.gpus[node]
     window, limit, place, total = _WINDOW, -math.inf, 0, running.length[0]
@@ -512,6 +538,8 @@ def _will_run(
                     if among[node]:
                         before, after = usable[node], usable_cpus(nodes, future, demands, job, node)
                         usable[node] = after
+                        if chosen.order[0] == LEAST_LOADED:
+                            chosen.spare[node] = future.cpus[node]
                         if demands.all_gpus[job]:
                             reach_gpus(future, demands, job, node, chosen)
                         open_nodes += (after > 0) - (before > 0)
@@ -522,7 +550,7 @@ def _will_run(
         if last < 0:
             break
         while True:
-            window = window + growth if growth > 0.0 else 2 * window
+            window = window + rules.growth if rules.growth > 0.0 else 2 * window
             if place == total or running.end[place] <= limit + window:
                 break
         count = choose_usable(nodes, demands, job, open_nodes, open_cpus, chosen)
@@ -614,6 +642,7 @@ def backfill_pass(
                 begin = max(begin, calendar.begin[row])
             end = begin + limit
             reserved = _beside_reservations(calendar, row, begin, end, space.usable)
+            _set_order(rules, demands, job, partition, chosen)
             words = space.words
             _pack(space.usable, words[0])
             for word in range(words.shape[1]):
@@ -641,7 +670,7 @@ def backfill_pass(
                     count = preempt(*state, job, members, space.among, future, chosen, now)
                     preempts = count > 0
             if available >= demands.least[job] and not count:
-                start, count = _will_run(nodes, usage, demands, running, job, rules.growth, space, now, only_now)
+                start, count = _will_run(nodes, usage, demands, running, job, rules, space, now, only_now)
             if count and begin > start:
                 start = begin
             if count and start <= now:

@@ -16,6 +16,9 @@ from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+#: Orders in which nodes of a weight are taken: runs of consecutive nodes that fit best, those with the greatest part of
+#: free CPUs first (LLN), those with jobs first (bf_busy_nodes), or the last ones first (pack_serial_at_end).
+BEST_FIT, LEAST_LOADED, BUSY_FIRST, LAST_FIRST = range(4)
 #: A weight beyond those of all nodes.
 _HEAVIEST = 1 << 62
 
@@ -26,6 +29,7 @@ class SiteNodes(NamedTuple):
     Attributes:
         cpus: (N,) CPUs.
         unit: (N,) CPUs that are allocated together: those of a core, of a socket, or 1.
+        threads: (N,) CPUs of a core.
         memory: (N,) memory in MiB, infinite where it is not allocated.
         weight: (N,) nodes of a lower weight are chosen first.
         gpus: (N,) GPUs.
@@ -34,6 +38,7 @@ class SiteNodes(NamedTuple):
 
     cpus: Ints
     unit: Ints
+    threads: Ints
     memory: Floats
     weight: Ints
     gpus: Ints
@@ -82,12 +87,14 @@ class Usage(NamedTuple):
         memory: (N,) free memory in MiB.
         jobs: (N,) jobs on each node.
         gpus: (N,) free GPUs.
+        core: (N,) CPUs of which no two jobs have some: those of a core, also where single CPUs are allocated.
     """
 
     cpus: Ints
     memory: Floats
     jobs: Ints
     gpus: Ints
+    core: Ints
 
 
 class Chosen(NamedTuple):
@@ -101,6 +108,8 @@ class Chosen(NamedTuple):
         reach: (N,) GPUs that it could use there, of jobs with a number of GPUs on all nodes together.
         taken: (N,) CPUs that the job gets on each node of the platform.
         kept: (N,) space for `usable`.
+        order: (1,) the order in which nodes of a weight are taken.
+        spare: (N,) free CPUs of each node of the platform for LEAST_LOADED, whether it has jobs for BUSY_FIRST.
         begin, end, sum, size, reached: (N,) first node, node behind the last one, usable CPUs, number of nodes and
             GPUs of each run of consecutive nodes.
     """
@@ -112,6 +121,8 @@ class Chosen(NamedTuple):
     reach: Ints
     taken: Ints
     kept: Ints
+    order: Ints
+    spare: Ints
     begin: Ints
     end: Ints
     sum: Ints
@@ -121,7 +132,8 @@ class Chosen(NamedTuple):
 
 def make_chosen(nodes: int) -> Chosen:
     """Returns space for a choice among a number of nodes."""
-    return Chosen(*np.zeros((12, nodes), np.int64))
+    ints = [np.zeros(nodes, np.int64) for _ in Chosen._fields]
+    return Chosen(*ints)._replace(order=np.zeros(1, np.int64))
 
 
 @part_of_kernel
@@ -186,6 +198,10 @@ def find_usable(
     if demands.all_gpus[job]:
         for node in range(len(usable)):
             reach_gpus(usage, demands, job, node, chosen)
+    order = chosen.order[0]
+    if order != BEST_FIT:
+        for node in range(len(usable)):
+            chosen.spare[node] = usage.cpus[node] if order == LEAST_LOADED else usage.jobs[node] > 0
     return count, total
 
 
@@ -257,8 +273,66 @@ def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> 
         if following == _HEAVIEST:
             return False
         heaviest = following
-        if _take_runs(nodes, demands, job, heaviest, chosen):
+        if chosen.order[0] == BEST_FIT:
+            if _take_runs(nodes, demands, job, heaviest, chosen):
+                return True
+        elif _take_in_order(nodes, demands, job, heaviest, chosen):
             return True
+
+
+@part_of_kernel
+def _before(nodes: SiteNodes, demands: Demands, job: int, node: int, other: int, chosen: Chosen) -> bool:
+    """Whether a node is taken before another one of a lower number."""
+    own, its = _heaviness(nodes, demands, job, node, chosen), _heaviness(nodes, demands, job, other, chosen)
+    if own != its:
+        return own < its
+    if chosen.order[0] == LAST_FIRST:
+        return True
+    if chosen.order[0] == BUSY_FIRST:
+        return chosen.spare[node] > chosen.spare[other]
+    return chosen.spare[node] * nodes.cpus[other] > chosen.spare[other] * nodes.cpus[node]
+
+
+@part_of_kernel
+def _take_in_order(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> bool:
+    """Takes nodes one after the other until they suffice; False if all of them do not."""
+    taken, per_task = chosen.taken, demands.per_task[job]
+    for node in range(len(taken)):
+        taken[node] = 0
+    cpus, least, gpus = demands.cpus[job], demands.least[job], demands.all_gpus[job]
+    most = min(demands.most[job], max(cpus // per_task, least))
+    while most > 0 and (cpus > 0 or least > 0 or gpus > 0):
+        best = -1
+        for node in range(len(taken)):
+            if taken[node] or not chosen.usable[node] or nodes.weight[node] > heaviest:
+                continue
+            if best < 0 or _before(nodes, demands, job, node, best, chosen):
+                best = node
+        if best < 0:
+            return False
+        taken[best], got = _given(nodes, demands, job, best, cpus, least, chosen)
+        gpus -= got
+        cpus -= taken[best]
+        least -= 1
+        most -= 1
+    return cpus <= 0 and least <= 0 and gpus <= 0
+
+
+@part_of_kernel
+def _given(
+    nodes: SiteNodes, demands: Demands, job: int, node: int, cpus: int, least: int, chosen: Chosen
+) -> tuple[int, int]:
+    """Returns the CPUs and the GPUs, of those of all nodes together, that a node can give to a job."""
+    given, got, per_task = chosen.usable[node], 0, demands.per_task[job]
+    if not demands.whole[job]:
+        # A core, or what is allocated together, is kept for each further node that the job asks for.
+        given = min(given, max(cpus - max(least - 1, 0) * max(nodes.unit[node], nodes.threads[node]), per_task))
+    if demands.all_gpus[job]:
+        got, per_gpu = chosen.reach[node], demands.cpus_per_gpu[job]
+        if per_gpu:
+            got = min(got, given // per_gpu)
+            given = max(got * per_gpu, per_task)
+    return given, got
 
 
 @part_of_kernel
@@ -285,8 +359,8 @@ def _runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: C
 @part_of_kernel
 def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> bool:
     """Takes nodes from runs until they suffice; False if all of them do not."""
-    runs, taken, per_task = _runs(nodes, demands, job, heaviest, chosen), chosen.taken, demands.per_task[job]
-    gpus, per_gpu = demands.all_gpus[job], demands.cpus_per_gpu[job]
+    runs, taken = _runs(nodes, demands, job, heaviest, chosen), chosen.taken
+    gpus = demands.all_gpus[job]
     for node in range(len(taken)):
         taken[node] = 0
     cpus, least, most = demands.cpus[job], demands.least[job], demands.most[job]
@@ -322,13 +396,8 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
             given = chosen.usable[node]
             if not given or (single >= 0 and node != single) or (most == 1 and given < cpus):
                 continue
-            if not demands.whole[job]:
-                # One task is kept for each further node that the job asks for.
-                given = max(min(given, cpus - max(least - 1, 0) * per_task), per_task)
-            if demands.all_gpus[job]:
-                got = min(chosen.reach[node], given // per_gpu) if per_gpu else chosen.reach[node]
-                given = max(got * per_gpu, per_task) if per_gpu else given
-                gpus -= got
+            given, got = _given(nodes, demands, job, node, cpus, least, chosen)
+            gpus -= got
             taken[node] = given
             cpus -= given
             least -= 1
@@ -340,6 +409,26 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
 
 
 @part_of_kernel
+def _deal(nodes: SiteNodes, demands: Demands, job: int, count: int, chosen: Chosen) -> None:
+    """Deals the tasks of a job to the chosen nodes: one each, then as many as a core has CPUs for in turn."""
+    per_task, left = demands.per_task[job], demands.cpus[job]
+    for k in range(count):
+        chosen.cpus[k] = min(per_task, chosen.taken[chosen.node[k]])
+        left -= per_task
+    dealt = True
+    while left > 0 and dealt:
+        dealt = False
+        for k in range(count):
+            node = chosen.node[k]
+            tasks = max(nodes.threads[node] // per_task, 1)
+            while left > 0 and tasks > 0 and chosen.taken[node] - chosen.cpus[k] >= per_task:
+                chosen.cpus[k] += per_task
+                left -= per_task
+                tasks -= 1
+                dealt = True
+
+
+@part_of_kernel
 def _listed(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> int:
     """Lists the taken nodes with CPUs, whole units of allocation, and GPUs on each; returns their number."""
     count, spread = 0, demands.all_gpus[job] > 0
@@ -347,15 +436,14 @@ def _listed(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> int
         if chosen.taken[node]:
             chosen.node[count] = node
             count += 1
-    cpus = demands.cpus[job]
+    if demands.whole[job] or demands.cpus_per_gpu[job]:
+        for k in range(count):
+            chosen.cpus[k] = chosen.taken[chosen.node[k]]
+    else:
+        _deal(nodes, demands, job, count, chosen)
     for k in range(count):
-        node = chosen.node[k]
-        unit, given = nodes.unit[node], chosen.taken[node]
-        if spread and not demands.whole[job] and not demands.cpus_per_gpu[job]:
-            # Nodes that are there for their GPUs have a task each.
-            given = max(min(chosen.usable[node], cpus - (count - 1 - k) * demands.per_task[job]), demands.per_task[job])
-            cpus -= given
-        chosen.cpus[k] = min(-(-given // unit) * unit, nodes.cpus[node])
+        unit = nodes.unit[chosen.node[k]]
+        chosen.cpus[k] = min(-(-chosen.cpus[k] // unit) * unit, nodes.cpus[chosen.node[k]])
         chosen.gpus[k] = demands.gpus[job]
     if spread:
         spread_gpus(demands, job, count, chosen)

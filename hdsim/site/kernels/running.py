@@ -35,7 +35,8 @@ class RunningJobs(NamedTuple):
 @part_of_kernel
 def change_usage(usage: Usage, demands: Demands, job: int, node: int, cpus: int, gpus: int, sign: int) -> None:
     """Takes (1) or gives back (-1) CPUs, memory and GPUs of a node."""
-    usage.cpus[node] -= sign * cpus
+    core = usage.core[node]
+    usage.cpus[node] -= sign * (cpus if core == 1 else -(-cpus // core) * core)
     usage.memory[node] -= sign * (demands.memory_per_node[job] + cpus * demands.memory_per_cpu[job])
     usage.gpus[node] -= sign * gpus
     usage.jobs[node] += sign
