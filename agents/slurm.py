@@ -50,7 +50,12 @@ class SlurmAgent(Agent):
             made of the platform, the jobs and the rules in it, see :func:`hdsim.site.bare.bare_site`.
         usage: (A,) what root and the associations of the site have used before the begin, see
             :class:`hdsim.site.usage.RecordedUsage`; nothing by default.
+
+    Attributes:
+        names_nodes: Whether the column ``nodes`` has the nodes of the jobs, which takes a third of the time.
     """
+
+    names_nodes = True
 
     def __init__(self, site: str | Path | Mapping[str, Any] | Site | None = None, usage: Floats | None = None) -> None:
         for package in ("ClusterShell", "pydantic"):
@@ -314,7 +319,8 @@ class SlurmAgent(Agent):
                 if asked:
                     chosen.append(gpus[idle[gpus]][:asked])
             cluster.start(one.job, cluster.cores.placement_of(np.concatenate(chosen)))
-            self._on[one.job] = self._scheduler.node_list(one.nodes)
+            if self.names_nodes:
+                self._on[one.job] = self._scheduler.node_list(one.nodes)
             self._progress.started[one.job] = self._begin + cluster.now
             self._release(one.job, self._begin + cluster.now)
 

@@ -30,6 +30,7 @@ SUBCOMMANDS = {
     "compare": "Compare runs or sweeps in one table and one figure.",
     "whatif": "Replay a Slurm site's jobs under other rules: waits before and after.",
     "plan": "Tell when Slurm would start each of a handful of jobs, and why not earlier.",
+    "when": "Tell when a job of a Slurm site will start, with an interval, and why not earlier.",
     "study": "Make a whole table or figure by one command, and check its numbers.",
     "bound": "Bound what any scheduler can attain on a trace.",
     "report": "Write report.html, or static figures, of a run.",

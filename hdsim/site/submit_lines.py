@@ -10,9 +10,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hdsim.site.formats import parse_memory, parse_time
+
 #: Short options with a value, and the long ones that they stand for; empty for those that nothing reads.
 _SHORT = {
-    **dict.fromkeys("ABDeFiJlmMnoqtS", ""),
+    **dict.fromkeys("BDeFiJlmMoS", ""),
+    "A": "account",
+    "n": "ntasks",
+    "q": "qos",
+    "t": "time",
     "a": "array",
     "b": "begin",
     "C": "constraint",
@@ -93,6 +99,38 @@ def submit_options(line: str) -> dict[str, Any]:
         elif name in ("mem", "mem-per-cpu"):
             found["memory_per"] = "n" if name == "mem" else "c"
     return found
+
+
+#: Options of a job that is asked for, beside those of `submit_options`, with the columns that they give.
+_ASKED = {"account": "account", "qos": "qos", "uid": "user"}
+_KNOWN = (*_TEXTS, *_ASKED, "ntasks", "time", "cpus-per-task", "nodes", "exclusive", "nice", "mem", "mem-per-cpu")
+
+
+def job_options(text: str) -> dict[str, Any]:
+    """Returns what the options of a job ask for: the keys of `submit_options`, and others.
+
+    These are ``cpus``, ``time`` (the limit in seconds), ``account``, ``qos``, ``user`` and ``memory_mib``.
+
+    Raises:
+        ValueError: An option is not known here, or a value has another form.
+    """
+    found: dict[str, Any] = submit_options(f"sbatch {text}")
+    given = dict(_options([*_words(text), "--last=1"]))
+    if given.pop("last", "") != "1":
+        raise ValueError("expected options such as -p main -n 16 -t 4:00:00 --uid=ann -A chem, each with its value")
+    for name, value in given.items():
+        if name not in _KNOWN:
+            raise ValueError(f"expected options of {', '.join(f'--{each}' for each in _KNOWN)}, got '--{name}'")
+        if name in _ASKED:
+            found[_ASKED[name]] = value
+        elif name == "time":
+            found["time"] = parse_time(value)
+        elif name in ("mem", "mem-per-cpu"):
+            found["memory_mib"] = parse_memory(value)[0]
+        elif name in ("ntasks", "cpus-per-task") and not (value.isdecimal() and int(value)):
+            raise ValueError(f"--{name}: expected a number from 1 on, got '{value}'")
+    tasks = int(given.get("ntasks") or found.get("nodes") or 1)
+    return {**found, "cpus": tasks * found.get("per_task", 1)}
 
 
 def _words(line: str) -> list[str]:

@@ -1,0 +1,268 @@
+"""``hdsim when``: when a job of a Slurm site will start."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from hdsim.cli.parameters import FILE, FOLDER
+from hdsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hdsim.site.intervals import Score
+    from hdsim.site.model import Site
+    from hdsim.studies.starts import Log, Present
+
+_DAY = 86_400.0
+
+
+@click.command()
+@click.argument("site", type=FOLDER)
+@click.option("--queue", type=FILE, help="Output of squeue with the columns that docs/slurm.md lists.")
+@click.option("--nodes", type=FILE, help="Output of sinfo: nodes out of service.")
+@click.option("--job", metavar="JOB", help="Id of a job that waits, or options of sbatch of a further one.")
+@click.option("--at", metavar="TIME", help="The moment, where squeue does not tell it; without --queue one of the log.")
+@click.option("--check", is_flag=True, help="Tell how well the answers hold in the last weeks of the log, and adjust.")
+@click.option("--weeks", type=click.IntRange(1), default=4, show_default=True, help="Weeks that are held out.")
+@click.option("--moments", type=click.IntRange(1), default=10, show_default=True, help="Moments checked in each week.")
+@click.option("--jobs", type=click.IntRange(1), default=8, show_default=True, help="Most jobs checked at a moment.")
+@click.option("--scenarios", type=click.IntRange(2), help="Number of scenarios  [default: 100, 10 with --check].")
+@click.option("--days", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Their length.")
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Processes of --check.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of everything random.")
+def when(
+    site: Path,
+    queue: Path | None,
+    nodes: Path | None,
+    job: str | None,
+    at: str | None,
+    weeks: int,
+    moments: int,
+    jobs: int,
+    scenarios: int | None,
+    days: float,
+    processes: int,
+    seed: int,
+    *,
+    check: bool,
+) -> None:
+    """Tell when a job will start on SITE, a folder of 'hdsim site import', and why not earlier.
+
+    \b
+    hdsim when lab --check
+    hdsim when lab --queue squeue.txt --nodes sinfo.txt --job "-p main -n 16 -t 4:00:00 --uid=ann"
+    hdsim when lab --queue squeue.txt --job 4711
+    hdsim when lab --at 2026-03-02T10:00:00 --job "-n 16 -t 60"
+
+    It simulates scenarios of the run times and of the jobs to come. --check writes when.json into SITE, by which later
+    answers are adjusted. docs/slurm.md explains the numbers.
+    """  # noqa: D301 - click reads the backspace character
+    from hdsim.site.model import load_site
+    from hdsim.studies.starts import Log
+    from hdsim.util.plugins import optional
+    from hdsim.workload.load import load_workload
+
+    for package in ("ClusterShell", "polars", "pydantic"):
+        optional(package)
+    if check == (job is not None):
+        raise ConfigError("expected either --job or --check", where="hdsim when")
+    rules = load_site(site)
+    if nodes is not None:
+        rules = _with_nodes(rules, nodes)
+    recorded = load_workload(site / "jobs.parquet", memory="none", memory_bandwidth="none", status="queued")
+    log = Log(rules, recorded)
+    if check:
+        _check(log, site, weeks, moments, jobs, scenarios or 10, days * _DAY, processes, seed)
+        return
+    assert job is not None
+    _answer(log, site, queue, job, at, scenarios or 100, days * _DAY, seed)
+
+
+def _with_nodes(site: Site, path: Path) -> Site:
+    """A site whose nodes are in service as sinfo says."""
+    from hdsim.site.notes import Notes
+    from hdsim.site.state import read_sinfo
+
+    return site.model_copy(update={"down": read_sinfo(path, Notes())})
+
+
+def _check(
+    log: Log,
+    site: Path,
+    weeks: int,
+    moments: int,
+    jobs: int,
+    scenarios: int,
+    longest: float,
+    processes: int,
+    seed: int,
+) -> None:
+    from tqdm import tqdm
+
+    from hdsim.studies.starts import checked, first_moment, moments_of, sampled
+
+    begin = first_moment(log, weeks)
+    at = moments_of(begin, 2 * weeks + 1, moments, seed)
+    with tqdm(total=len(at), unit="moment", disable=None, leave=False) as bar:
+        found = sampled(log, at, scenarios, jobs, seed, longest, processes, lambda done: _advance(bar, done))
+    if not len(found.samples):
+        raise ConfigError("expected jobs that wait in the last weeks of the log, got none", where=str(site))
+    result = checked(found, begin, weeks, log.site.time_zone)
+    table = [dataclasses.asdict(one) for one in (*result.scores, result.scenarios)]
+    document = {**result.calibration.document(), "table": table}
+    path = site / "when.json"
+    try:
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    click.echo(_table((*result.scores, result.scenarios)))
+    click.echo(f"\nadjustment  {path}")
+
+
+def _advance(bar: Any, done: int) -> None:
+    bar.update(done - bar.n)
+
+
+def _table(scores: Sequence[Score]) -> str:
+    from hdsim.report.charts import duration
+    from hdsim.util.text import format_table
+
+    rows = [["held out", "waits", "in 80 % interval", "error of median", "of the plan", "ratio"]]
+    for one in scores:
+        ratio = f"{one.error / one.plan:.2f}" if one.plan > 0 else "-"
+        cells = [str(one.waits), f"{one.coverage:.1%}", duration(one.error), duration(one.plan), ratio]
+        rows.append([one.name, *cells])
+    return format_table(rows)
+
+
+def _answer(
+    log: Log, site: Path, queue: Path | None, job: str, at: str | None, scenarios: int, longest: float, seed: int
+) -> None:
+    from hdsim.report.charts import duration
+    from hdsim.site.formats import time_zone
+    from hdsim.site.intervals import Calibration, Score, scenario_quantiles
+    from hdsim.studies.starts import features, plan_of
+    from hdsim.studies.starts import scenarios as simulated
+
+    present, target = _present(log, queue, job, at)
+    usage = log.usage.at(present.at)
+    plan, plan_reason = plan_of(log, present, [target], usage)
+    starts = simulated(log, present, [target], scenarios, (seed,), usage, longest)
+    own = np.array([features(log, present, target, starts.quantiles()[0], float(plan[0]))])
+    document = _document(site / "when.json")
+    plain = Calibration(scenario_quantiles(), (0.0, 0.0), 0)
+    calibration = plain if document is None else _read(document, site / "when.json")
+    low, median, high = calibration.interval(own)[0].tolist()
+    zone = time_zone(log.site.time_zone)
+
+    def shown(wait: float) -> str:
+        if not math.isfinite(wait):
+            return "not within the simulated time"
+        date = datetime.fromtimestamp(present.at + wait, zone).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{date} (in {duration(wait)})" if wait > 0 else date
+
+    runs, asked = int((~np.isnan(present.since)).sum()), present.jobs
+    cpus, limit = int(asked.requested_cores[target]), duration(float(asked.requested_time[target]))
+    there = f"{runs} jobs run, {len(asked) - runs} wait"
+    click.echo(f"job {asked.job_id[target]}: {cpus} CPUs, limit {limit}; {there} at {shown(0.0)}\n")
+    reasons = sorted(starts.reasons[0].items(), key=_most_first)
+    raw = [duration(value) for value in starts.quantiles()[0].tolist()]
+    rows = [
+        ("median", shown(median)),
+        ("80 % interval", f"{shown(low)} to {shown(high)}"),
+        ("not earlier because of", ", ".join(f"{word} {count / scenarios:.0%}" for word, count in reasons)),
+        ("squeue --start", f"{shown(float(plan[0]))}, {plan_reason[0]}: with requested times"),
+        (f"{scenarios} scenarios", f"10 %, 50 % and 90 % start in {', '.join(raw)}"),
+    ]
+    click.echo("\n".join(f"{name:22}  {text}" for name, text in rows))
+    if document is None:
+        told = f"no {site / 'when.json'} of 'hdsim when {site} --check'"
+        click.echo(f"\nThe interval is that of the scenarios, not adjusted: {told}.")
+    else:
+        click.echo(f"\n{_table([Score(**row) for row in document['table']])}")
+
+
+def _most_first(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    """The content of when.json, None if there is no such file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"expected JSON as 'hdsim when SITE --check' writes: {error}", where=str(path)) from None
+    if not isinstance(found, dict) or not isinstance(found.get("table"), list):
+        raise ConfigError("expected a table and an adjustment as 'hdsim when SITE --check' writes", where=str(path))
+    return found
+
+
+def _read(document: dict[str, Any], path: Path) -> Any:
+    from hdsim.site.intervals import Calibration
+
+    try:
+        return Calibration.of_document(document)
+    except ValueError as error:
+        raise ConfigError(str(error), where=str(path)) from None
+
+
+def _present(log: Log, queue: Path | None, job: str, at: str | None) -> tuple[Present, int]:
+    """The jobs at the moment, with the one that is asked about, and its row."""
+    from hdsim.site.formats import parse_date, read_value
+    from hdsim.site.squeue import asked_job, jobs_of
+    from hdsim.studies.starts import present_of, with_job
+
+    zone = log.site.time_zone
+    now = None if at is None else float(read_value(at, lambda text: parse_date(text, zone), "--at"))
+    known = re.fullmatch(r"\d+(_\d+)?", job) is not None
+    if queue is not None:
+        return _queued(log, queue, job, now, known=known)
+    if now is None:
+        raise ConfigError("expected --queue FILE, or --at TIME, a moment of the log", where="hdsim when")
+    if not known:
+        asked = asked_job(job, log.site, now)
+        present = with_job(log, now, jobs_of([asked], log.jobs, log.site, now, "--job"))
+        return present, len(present.jobs) - 1
+    present, _ = present_of(log, now)
+    return present, _row(present, job, log.jobs.source)
+
+
+def _queued(log: Log, queue: Path, job: str, at: float | None, *, known: bool) -> tuple[Present, int]:
+    """The jobs that squeue has printed, with the one that is asked about, and its row."""
+    from hdsim.site.notes import Notes
+    from hdsim.site.squeue import ASKED, asked_job, jobs_of, read_squeue
+    from hdsim.studies.starts import Present, as_queued
+
+    jobs, found = read_squeue(queue, log.site.time_zone, Notes())
+    now = found if at is None else at
+    if math.isnan(now):
+        raise ConfigError("no running job with START_TIME and TIME tells the moment: expected --at", where=str(queue))
+    if not known:
+        jobs.append(asked_job(job, log.site, now))
+    if not jobs:
+        raise ConfigError("expected jobs that run or wait, got none", where=str(queue))
+    jobs.sort(key=lambda one: one.submitted)
+    present = Present(jobs_of(jobs, log.jobs, log.site, now, str(queue)), now)
+    target = _row(present, job if known else ASKED, str(queue))
+    priorities = np.array([one.priority for one in jobs])
+    return as_queued(log, present, priorities, log.usage.at(now)), target
+
+
+def _row(present: Present, job: str, source: str) -> int:
+    ids = [str(one) for one in present.jobs.job_id.tolist()]
+    if job not in ids or not math.isnan(present.since[ids.index(job)]):
+        state = "it runs already" if job in ids else "there is none"
+        raise ConfigError(f"expected a job that waits, got {job}: {state}", where=source)
+    return ids.index(job)
