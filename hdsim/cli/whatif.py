@@ -172,7 +172,9 @@ def _replay(site: Site, jobs: Workload, used: Floats | None, *, shown: bool = Tr
     from hdsim.site.platform import platform_document
 
     platform = Platform.from_dict(platform_document(site), site.name)
-    return simulate(platform, jobs, SlurmAgent(site, used), progress=shown)
+    agent = SlurmAgent(site, used)
+    agent.names_nodes = False
+    return simulate(platform, jobs, agent, progress=shown)
 
 
 def _recorded(jobs: Workload) -> Floats:

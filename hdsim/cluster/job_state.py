@@ -19,7 +19,7 @@ T = TypeVar("T", float, int)
 V = TypeVar("V")
 
 
-#: What only the backend changes, in messages.
+#: The state of jobs in messages: only the backend changes it.
 STATE_OF_JOBS = "cluster.queue, running, starting, starting_time, finish_time, state or requests"
 
 

@@ -160,7 +160,7 @@ class SlurmScheduler:
         ints = np.zeros((3, count), np.int64)
         self.running = RunningJobs(ints[0], np.zeros(count), ints[1], ints[2], on, cpus, gpus, np.zeros(2, np.int64))
         self.pending: dict[int, None] = {}
-        self._order: tuple[Ints, Ints, Floats] | None = None
+        self._order: PendingJobs | None = None
         self.service = ~self._listed([site.down])[0]
         self._usual_service = self.service.copy()
         self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in PARAMETERS.items()}
@@ -405,17 +405,14 @@ class SlurmScheduler:
         """
         if self._order is None:
             self._order = self._in_order()
-        listed, partitions, priority = self._order
-        jobs, reserves = self.jobs, np.ones(len(listed), np.bool_)
-        least_age, least_priority = self.parameters["bf_min_age_reserve"], self.parameters["bf_min_prio_reserve"]
-        if least_age:
-            reserves &= now - jobs.eligible[listed] >= least_age
-        if least_priority:
-            reserves &= priority >= least_priority
-        return PendingJobs(listed, partitions, reserves, jobs.user[listed], jobs.reservation[listed])
+        least_age = self.parameters["bf_min_age_reserve"]
+        if not least_age:
+            return self._order
+        waits = now - self.jobs.eligible[self._order.job] >= least_age
+        return self._order._replace(reserves=self._order.reserves & waits)
 
-    def _in_order(self) -> tuple[Ints, Ints, Floats]:
-        """Returns jobs, partitions and priorities of the queue, which may have jobs that have started since."""
+    def _in_order(self) -> PendingJobs:
+        """Returns the queue, whatever the age of the jobs; some may have started since."""
         jobs, waiting = self.jobs, self._waiting()
         waiting = waiting[~jobs.held[waiting]]
         entries = self._entries[waiting]
@@ -428,7 +425,9 @@ class SlurmScheduler:
         order = order[priority[order] > -math.inf]
         if self.preemption.enabled:
             order = self._preemptors_first(order, listed)
-        return listed[order], partitions[order], priority[order]
+        listed, partitions = listed[order], partitions[order]
+        reserves = priority[order] >= (self.parameters["bf_min_prio_reserve"] or -math.inf)
+        return PendingJobs(listed, partitions, reserves, jobs.user[listed], jobs.reservation[listed])
 
     def _preemptors_first(self, order: Ints, listed: Ints) -> Ints:
         """Returns the order of (Q,) entries of jobs in which slurmctld has those that preempt others before them."""

@@ -515,9 +515,9 @@ def _will_run(
         return math.inf, 0
     if rules.busy_first:
         chosen.order[0] = BUSY_FIRST
-    for node in range(len(usage.cpus)):
-        if rules.busy_first:
+        for node in range(len(usage.cpus)):
             chosen.spare[node] = usage.jobs[node] > 0
+    for node in range(len(usage.cpus)):
         future.cpus[node], future.memory[node] = usage.cpus[node], usage.memory[node]
         future.jobs[node], future.gpus[node] = usage.jobs[node], usage.gpus[node]
     window, limit, place, total = _WINDOW, -math.inf, 0, running.length[0]

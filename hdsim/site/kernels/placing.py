@@ -338,12 +338,12 @@ def _given(
 @part_of_kernel
 def _runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> int:
     """Finds the runs of consecutive usable nodes of one weight, at most `heaviest`; returns their number."""
-    count, before, weight = 0, -1, 0
+    count, before, weight, spread = 0, -1, 0, demands.all_gpus[job] > 0
     for node in range(len(chosen.usable)):
         if not chosen.usable[node] or nodes.weight[node] > heaviest:
             before = -1
             continue
-        own = _heaviness(nodes, demands, job, node, chosen)
+        own = _heaviness(nodes, demands, job, node, chosen) if spread else nodes.weight[node]
         if before < 0 or own != weight:
             chosen.begin[count], chosen.sum[count], chosen.size[count], chosen.reached[count] = node, 0, 0, 0
             count += 1
@@ -351,7 +351,8 @@ def _runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: C
         chosen.end[run] = node + 1
         chosen.sum[run] += chosen.usable[node]
         chosen.size[run] += 1
-        chosen.reached[run] += chosen.reach[node]
+        if spread:
+            chosen.reached[run] += chosen.reach[node]
         before, weight = node, own
     return count
 
@@ -374,8 +375,10 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
             if best < 0:
                 better = True
             else:
-                weight = _heaviness(nodes, demands, job, chosen.begin[run], chosen)
-                lightest = _heaviness(nodes, demands, job, chosen.begin[best], chosen)
+                weight, lightest = nodes.weight[chosen.begin[run]], nodes.weight[chosen.begin[best]]
+                if gpus > 0:
+                    weight = _heaviness(nodes, demands, job, chosen.begin[run], chosen)
+                    lightest = _heaviness(nodes, demands, job, chosen.begin[best], chosen)
                 tighter = enough and (not suffices or chosen.sum[run] < chosen.sum[best])
                 larger = not enough and not suffices and chosen.sum[run] > chosen.sum[best]
                 better = weight < lightest or (weight == lightest and (tighter or larger))
@@ -415,17 +418,28 @@ def _deal(nodes: SiteNodes, demands: Demands, job: int, count: int, chosen: Chos
     for k in range(count):
         chosen.cpus[k] = min(per_task, chosen.taken[chosen.node[k]])
         left -= per_task
-    dealt = True
-    while left > 0 and dealt:
-        dealt = False
+    while left > 0:
+        # Turns in which each node that has space for a task gets as many as in any other.
+        turns, dealt = left, 0
         for k in range(count):
             node = chosen.node[k]
-            tasks = max(nodes.threads[node] // per_task, 1)
-            while left > 0 and tasks > 0 and chosen.taken[node] - chosen.cpus[k] >= per_task:
-                chosen.cpus[k] += per_task
-                left -= per_task
-                tasks -= 1
-                dealt = True
+            space, turn = chosen.taken[node] - chosen.cpus[k], max(nodes.threads[node] // per_task, 1) * per_task
+            if space >= per_task:
+                turns, dealt = min(turns, space // turn), dealt + turn
+        if not dealt:
+            return
+        turns = min(turns, left // dealt)
+        for k in range(count):
+            node = chosen.node[k]
+            space, turn = chosen.taken[node] - chosen.cpus[k], max(nodes.threads[node] // per_task, 1) * per_task
+            if space >= per_task and turns:
+                chosen.cpus[k] += turns * turn
+                left -= turns * turn
+            elif space >= per_task and left > 0:
+                # A turn for which a node has no space or that ends the job: tasks, the last one of which may be short.
+                given = min(turn, space // per_task * per_task, -(-left // per_task) * per_task)
+                chosen.cpus[k] += given
+                left -= given
 
 
 @part_of_kernel
