@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from hdsim.site.platform import nodes_of
 from hdsim.site.priority import FLAGS, Multifactor
 from hdsim.site.quotas import quotas_of
 from hdsim.site.reasons import Reasons
+from hdsim.site.topology import topology_of
 from hdsim.util.arrays import Flags, Floats, Ints
 
 _log = logging.getLogger(__name__)
@@ -64,8 +65,6 @@ def refuse(site: Site) -> list[str]:
     """Returns the rules of a site that are not simulated, each in words."""
     found = []
     found += preemption.refused(site)
-    if site.slurm.topology != "none":
-        found.append(f"TopologyPlugin=topology/{site.slurm.topology}")
     if site.slurm.select == "linear":
         found.append("SelectType=select/linear")
     for name, one in site.partitions.items():
@@ -85,8 +84,8 @@ def refuse(site: Site) -> list[str]:
     return found
 
 
-def site_nodes(site: Site, kinds: Sequence[NodeType]) -> SiteNodes:
-    """Returns the nodes of a site, whose types are given, as columns."""
+def site_nodes(site: Site, kinds: Sequence[NodeType], place: Mapping[str, int]) -> SiteNodes:
+    """Returns the nodes of a site, whose types and numbers by name are given, as columns."""
     words = {word for text in site.slurm.select_parameters for word in text.upper().split("_")}
     units = []
     for kind in kinds:
@@ -102,6 +101,7 @@ def site_nodes(site: Site, kinds: Sequence[NodeType]) -> SiteNodes:
         weight=np.array([kind.weight for kind in kinds], np.int64),
         gpus=np.array([sum(kind.gres[name] for name in types if name in kind.gres) for kind in kinds], np.int64),
         gpu_type=np.array([next((row for row, name in enumerate(types) if name in kind.gres), -1) for kind in kinds]),
+        topology=topology_of(site, place),
     )
 
 
@@ -130,9 +130,9 @@ class SlurmScheduler:
             raise ConfigError(f"not simulated: {'; '.join(refused)}", where="site")
         self.site, self.jobs = site, jobs
         nodes = nodes_of(site)
-        self.nodes = site_nodes(site, [kind for _, kind in nodes])
         self._names = [name for name, _ in nodes]
         self._place = {name: row for row, name in enumerate(self._names)}
+        self.nodes = site_nodes(site, [kind for _, kind in nodes], self._place)
         partitions = site.partitions.values()
         self.members = self._listed([one.nodes if one.state == "UP" else "" for one in partitions])
         kinds = [kind for _, kind in nodes]
@@ -167,7 +167,9 @@ class SlurmScheduler:
         self.rules = self._rules()
         self.calendar = self._calendar()
         self._plan = make_plan(self.rules.slots, number, count)
-        self._space = make_space(core, len(site.partitions), int(jobs.user.max(initial=0)) + 1, count)
+        self._space = make_space(
+            core, len(self.nodes.topology.level), len(site.partitions), int(jobs.user.max(initial=0)) + 1, count
+        )
         self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
         self._entries = np.array([len(each) for each in jobs.partitions], np.int64)

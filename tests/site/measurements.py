@@ -150,6 +150,39 @@ MEASUREMENTS: dict[str, Measurement] = {
             (1430, 100, "-n 2 -N 2 -t 3 -p lln"),
         ],
     ),
+    # Switches of four nodes below two of two below one; nodes of another weight.
+    "switches": Measurement(
+        nodes={
+            "n[1-6]": "CPUs=4 RealMemory=8000",
+            "n[7-8]": "CPUs=4 RealMemory=8000 Weight=3",
+            "n[9-12]": "CPUs=4 RealMemory=8000",
+        },
+        conf="PriorityType=priority/basic\nTopologyPlugin=topology/tree",
+        files={
+            "topology.conf": "SwitchName=s1 Nodes=n[1-3]\nSwitchName=s2 Nodes=n[4-6]\nSwitchName=s3 Nodes=n[7-9]\n"
+            "SwitchName=s4 Nodes=n[10-12]\nSwitchName=t1 Switches=s[1-2]\nSwitchName=t2 Switches=s[3-4]\n"
+            "SwitchName=root Switches=t[1-2]\n"
+        },
+        jobs=[
+            (0, 500, "-n 4 -t 9"),
+            (30, 640, "-N 3 -n 12 -t 12"),
+            (60, 300, "-N 2 -n 3 -t 9"),
+            (90, 600, "-n 1 -t 11"),
+            (120, 200, "-n 10 -t 9"),
+            (150, 300, "-N 4 -n 4 -t 9"),
+            (180, 200, "-n 2 -t 9"),
+            (210, 200, "-N 5 -n 10 -t 9"),
+            (240, 200, "-n 6 -t 9"),
+            (270, 100, "-n 1 -t 3"),
+            (300, 100, "-N 2 -n 8 -t 3"),
+            (330, 100, "-n 3 -t 3"),
+            (900, 300, "-N 1 -n 4 -t 9"),
+            (930, 300, "-N 6 -n 24 -t 9"),
+            (960, 300, "-N 4 -n 9 -t 9"),
+            (990, 200, "-N 3 -n 3 -t 5"),
+            (1020, 200, "-n 14 -t 5"),
+        ],
+    ),
 }
 
 

@@ -316,6 +316,24 @@ def test_nodes_with_few_idle_cpus_make_room_for_others_where_the_number_of_nodes
     assert result.columns["nodes"].tolist() == ["n1", "n[2-3]"]
 
 
+@pytest.mark.parametrize(
+    ("switches", "message"),
+    [
+        ({"s1": {"nodes": "n[1-9]"}}, r"switches\.s1: expected nodes of the site, got 'n3'"),
+        ({"s1": {"switches": ["s2"]}}, r"switches\.s1: expected switches of the site, got 's2'"),
+        (
+            {"s1": {"switches": ["s2"]}, "s2": {"switches": ["s1"]}},
+            "expected a tree, got switches below themselves: s1, s2",
+        ),
+    ],
+)
+def test_switches_that_are_no_tree_are_refused(switches: dict[str, Any], message: str) -> None:
+    site = make_site(switches=switches)
+    site.slurm.topology = "tree"
+    with pytest.raises(ConfigError, match=message):
+        replay(site, [{}])
+
+
 def test_whole_nodes_hold_all_cores() -> None:
     result = replay(make_site(), [{"cpus": 1, "whole": True}, {"cpus": 5}])
     assert result.starting_time.tolist() == [0, 100]

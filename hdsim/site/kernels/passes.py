@@ -187,14 +187,14 @@ def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
     return Plan(floats[0], row, free, np.zeros(1), np.zeros(2, np.int64), np.full(jobs, math.nan))
 
 
-def make_space(core: Ints, partitions: int, users: int, jobs: int) -> Space:
-    """Returns space for passes."""
+def make_space(core: Ints, switches: int, partitions: int, users: int, jobs: int) -> Space:
+    """Returns space for passes; `core` is that of :class:`Usage`."""
     nodes = len(core)
     ints = np.zeros((3, nodes), np.int64)
     future = Usage(ints[0], np.zeros(nodes), ints[1], ints[2], core)
     flags = np.zeros((3, nodes), np.bool_)
     return Space(
-        make_chosen(nodes),
+        make_chosen(nodes, switches),
         future,
         flags[0],
         flags[1],
@@ -265,9 +265,9 @@ def _beside_reservations(calendar: Calendar, row: int, start: float, end: float,
 
 
 @part_of_kernel
-def _set_order(rules: Rules, demands: Demands, job: int, partition: int, chosen: Chosen) -> None:
+def _set_order(rules: Rules, demands: Demands, job: int, partition: int, at_once: int, chosen: Chosen) -> None:
     """Sets the order in which a job takes nodes of a weight."""
-    chosen.order[0] = BEST_FIT
+    chosen.order[0], chosen.order[1] = BEST_FIT, at_once
     if rules.least_loaded[partition]:
         chosen.order[0] = LEAST_LOADED
     elif rules.serial_last and demands.cpus[job] == 1 and demands.least[job] == 1:
@@ -347,7 +347,7 @@ def main_pass(
         if limited:
             space.reason[job] = limited
             continue
-        _set_order(rules, demands, job, partition, chosen)
+        _set_order(rules, demands, job, partition, 0, chosen)
         blocked = _permitted(access, space.open, partition, job, space.among) < demands.least[job]
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
         count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
@@ -386,6 +386,7 @@ def fitting_nodes(
         job: The job.
         partition: The partition.
     """
+    space.chosen.order[0] = BEST_FIT
     for node in range(len(space.open)):
         space.open[node] = True
     _permitted(access, space.open, partition, job, space.among)
@@ -642,7 +643,7 @@ def backfill_pass(
                 begin = max(begin, calendar.begin[row])
             end = begin + limit
             reserved = _beside_reservations(calendar, row, begin, end, space.usable)
-            _set_order(rules, demands, job, partition, chosen)
+            _set_order(rules, demands, job, partition, 1, chosen)
             words = space.words
             _pack(space.usable, words[0])
             for word in range(words.shape[1]):

@@ -1,4 +1,4 @@
-"""The choice of nodes for a job as Slurm's select/cons_tres makes it without a topology.
+"""The choice of nodes for a job as Slurm's select/cons_tres makes it.
 
 Nodes are in Slurm's order. Sources: the manual page slurm.conf(5) (SelectType, Weight), "Consumable Resources in
 Slurm", and the behaviour of slurmctld 22.05, which was recorded.
@@ -23,6 +23,26 @@ BEST_FIT, LEAST_LOADED, BUSY_FIRST, LAST_FIRST = range(4)
 _HEAVIEST = 1 << 62
 
 
+#: A distance between switches that nothing connects.
+APART = 1 << 40
+
+
+class Topology(NamedTuple):
+    """The switches of a site (topology/tree), S of them; without any, nodes are taken in runs.
+
+    Attributes:
+        nodes: (S, N) nodes below each switch.
+        level: (S,) levels, 0 for switches of nodes.
+        parent: (S,) the switch above each one, itself for none.
+        distance: (S, S) links between switches, `APART` for none.
+    """
+
+    nodes: Flags
+    level: Ints
+    parent: Ints
+    distance: Ints
+
+
 class SiteNodes(NamedTuple):
     """The nodes of a site.
 
@@ -34,6 +54,7 @@ class SiteNodes(NamedTuple):
         weight: (N,) nodes of a lower weight are chosen first.
         gpus: (N,) GPUs.
         gpu_type: (N,) their type.
+        topology: The switches.
     """
 
     cpus: Ints
@@ -43,6 +64,7 @@ class SiteNodes(NamedTuple):
     weight: Ints
     gpus: Ints
     gpu_type: Ints
+    topology: Topology
 
 
 class Demands(NamedTuple):
@@ -108,8 +130,10 @@ class Chosen(NamedTuple):
         reach: (N,) GPUs that it could use there, of jobs with a number of GPUs on all nodes together.
         taken: (N,) CPUs that the job gets on each node of the platform.
         kept: (N,) space for `usable`.
-        order: (1,) the order in which nodes of a weight are taken.
+        order: (2,) the order in which nodes of a weight are taken, and whether switches are looked at with nodes of all
+            weights at once, as sched/backfill does.
         spare: (N,) free CPUs of each node of the platform for LEAST_LOADED, whether it has jobs for BUSY_FIRST.
+        links: (3, S) nodes that are looked at below each switch, whether it has nodes of the job, and links to these.
         begin, end, sum, size, reached: (N,) first node, node behind the last one, usable CPUs, number of nodes and
             GPUs of each run of consecutive nodes.
     """
@@ -123,6 +147,7 @@ class Chosen(NamedTuple):
     kept: Ints
     order: Ints
     spare: Ints
+    links: Ints
     begin: Ints
     end: Ints
     sum: Ints
@@ -130,10 +155,10 @@ class Chosen(NamedTuple):
     reached: Ints
 
 
-def make_chosen(nodes: int) -> Chosen:
+def make_chosen(nodes: int, switches: int) -> Chosen:
     """Returns space for a choice among a number of nodes."""
     ints = [np.zeros(nodes, np.int64) for _ in Chosen._fields]
-    return Chosen(*ints)._replace(order=np.zeros(1, np.int64))
+    return Chosen(*ints)._replace(order=np.zeros(2, np.int64), links=np.zeros((3, switches), np.int64))
 
 
 @part_of_kernel
@@ -273,7 +298,12 @@ def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> 
         if following == _HEAVIEST:
             return False
         heaviest = following
-        if chosen.order[0] == BEST_FIT:
+        if chosen.order[0] == BEST_FIT and len(nodes.topology.level):
+            if chosen.order[1]:
+                return _take_switches(nodes, demands, job, _HEAVIEST, chosen)
+            if _take_switches(nodes, demands, job, heaviest, chosen):
+                return True
+        elif chosen.order[0] == BEST_FIT:
             if _take_runs(nodes, demands, job, heaviest, chosen):
                 return True
         elif _take_in_order(nodes, demands, job, heaviest, chosen):
@@ -316,6 +346,151 @@ def _take_in_order(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, 
         least -= 1
         most -= 1
     return cpus <= 0 and least <= 0 and gpus <= 0
+
+
+@part_of_kernel
+def _lightest(
+    nodes: SiteNodes, demands: Demands, job: int, switch: int, above: int, heaviest: int, chosen: Chosen
+) -> int:
+    """Returns the lowest weight of usable nodes below a switch that is greater than `above`."""
+    lightest = _HEAVIEST
+    for node in range(len(chosen.usable)):
+        if chosen.usable[node] and nodes.weight[node] <= heaviest and nodes.topology.nodes[switch, node]:
+            weight = _heaviness(nodes, demands, job, node, chosen)
+            if above < weight < lightest:
+                lightest = weight
+    return lightest
+
+
+@part_of_kernel
+def _highest_switch(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> int:
+    """Returns the switch of the highest level with nodes of the lowest weight and enough nodes, -1 for none."""
+    topology, highest, lowest = nodes.topology, -1, 0
+    for switch in range(len(topology.level)):
+        count = 0
+        for node in range(len(chosen.usable)):
+            usable = chosen.usable[node] > 0 and nodes.weight[node] <= heaviest
+            count += topology.nodes[switch, node] and usable
+        if count < demands.least[job] or not count:
+            continue
+        weight = _lightest(nodes, demands, job, switch, -1, heaviest, chosen)
+        if highest < 0 or (topology.level[switch] >= topology.level[highest] and weight <= lowest):
+            highest, lowest = switch, weight
+    return highest
+
+
+@part_of_kernel
+def _closer_fit(topology: Topology, switch: int, other: int, least: int, counts: Ints) -> int:
+    """Returns 1 if a switch fits better than another one, -1 if worse, 0 if equally."""
+    while True:
+        fits, its = counts[switch] >= least, counts[other] >= least
+        if fits and its:
+            if counts[switch] != counts[other]:
+                return 1 if counts[switch] < counts[other] else -1
+            break
+        if fits or its:
+            return 1 if fits else -1
+        above, its_above = topology.parent[switch], topology.parent[other]
+        if (above == switch and its_above == other) or above == its_above:
+            break
+        switch, other = above, its_above
+    if counts[switch] != counts[other]:
+        return 1 if counts[switch] > counts[other] else -1
+    if topology.level[switch] != topology.level[other]:
+        return 1 if topology.level[switch] < topology.level[other] else -1
+    return 0
+
+
+@part_of_kernel
+def _next_switch(topology: Topology, least: int, links: Ints) -> int:
+    """Returns the switch of nodes from which nodes are taken next: the closest one that fits best; -1 for none."""
+    best, counts, required, distance = -1, links[0], links[1], links[2]
+    for switch in range(len(topology.level)):
+        if required[switch] or topology.level[switch] or not counts[switch] or distance[switch] >= APART:
+            continue
+        if best < 0:
+            best = switch
+            continue
+        fit = _closer_fit(topology, switch, best, least, counts)
+        closer = distance[switch] < distance[best] and fit >= 0
+        if closer or (distance[switch] == distance[best] and fit > 0):
+            best = switch
+    return best
+
+
+@part_of_kernel
+def _take_switches(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> bool:
+    """Takes nodes below switches that are close to each other; False if they do not suffice.
+
+    Nodes of a lower weight are all taken before some of the lowest weight with which the job fits.
+    """
+    topology, taken, usable, links = nodes.topology, chosen.taken, chosen.usable, chosen.links
+    counts, required, distance = links[0], links[1], links[2]
+    cpus, least, most, gpus = demands.cpus[job], demands.least[job], demands.most[job], demands.all_gpus[job]
+    for node in range(len(taken)):
+        taken[node] = 0
+    top = _highest_switch(nodes, demands, job, heaviest, chosen)
+    if top < 0:
+        return False
+    weight, before, held, reached, count, sufficient = -1, -1, 0, 0, 0, False
+    while not sufficient:
+        before, weight = weight, _lightest(nodes, demands, job, top, weight, heaviest, chosen)
+        if weight == _HEAVIEST:
+            return False
+        for node in range(len(usable)):
+            below = usable[node] > 0 and topology.nodes[top, node]
+            if below and _heaviness(nodes, demands, job, node, chosen) == weight:
+                held += usable[node]
+                count += 1
+                reached += chosen.reach[node]
+        sufficient = held >= cpus and count >= least and (gpus <= 0 or reached >= gpus)
+    for switch in range(len(topology.level)):
+        counts[switch], required[switch], distance[switch] = 0, 0, 0
+        for node in range(len(usable)):
+            if usable[node] and topology.nodes[top, node] and topology.nodes[switch, node]:
+                own = _heaviness(nodes, demands, job, node, chosen)
+                counts[switch] += own <= weight
+                required[switch] |= own <= before
+    # Nodes of lower weights, then those below the same switches, then those below further switches.
+    source, rest = -1, len(topology.level)
+    stage = 0
+    while most > 0:
+        if stage == 2:
+            source = _next_switch(topology, least, links)
+            if source < 0:
+                break
+            for switch in range(rest):
+                distance[switch] = min(distance[switch] + topology.distance[source, switch], APART)
+        for switch in range(rest if stage == 1 else 1):
+            if stage == 1 and (not required[switch] or topology.level[switch]):
+                continue
+            for node in range(len(usable)):
+                if most == 0 or (cpus <= 0 and least <= 0 and gpus <= 0):
+                    break
+                if taken[node] or not usable[node] or not topology.nodes[top, node]:
+                    continue
+                own = _heaviness(nodes, demands, job, node, chosen)
+                if own > (before if stage == 0 else weight):
+                    continue
+                if stage and not topology.nodes[switch if stage == 1 else source, node]:
+                    continue
+                taken[node], got = _given(nodes, demands, job, node, cpus, least, chosen)
+                cpus -= taken[node]
+                gpus -= got
+                least -= 1
+                most -= 1
+        if cpus <= 0 and least <= 0 and gpus <= 0:
+            return True
+        if stage == 2:
+            counts[source] = 0
+        else:
+            stage += 1
+            if stage == 2:
+                for switch in range(rest):
+                    if required[switch]:
+                        for other in range(rest):
+                            distance[other] = min(distance[other] + topology.distance[switch, other], APART)
+    return False
 
 
 @part_of_kernel
