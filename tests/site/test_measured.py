@@ -9,7 +9,7 @@ from measurements import FOLDER, MEASUREMENTS
 from measuring import CLOCK, measure, measured_case
 from recorded import unexplained
 
-#: Jobs on other nodes than in the passes: sched/backfill had reserved nodes for a job ahead, which did not start at once
+#: Jobs on other nodes than in the passes: sched/backfill had reserved nodes for a job ahead that did not start at once,
 #: as some of them were COMPLETING after the end of another one in that second.
 ELSEWHERE = {"switches": ["9"]}
 

@@ -162,6 +162,26 @@ def make_chosen(nodes: int, switches: int) -> Chosen:
 
 
 @part_of_kernel
+def _beside_gpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node: int, cpus: int) -> int:
+    """Returns those of the CPUs of a node that a job with GPUs could use."""
+    per_task = demands.per_task[job]
+    if usage.gpus[node] < max(demands.gpus[job], 1) or cpus < demands.cpus_per_gpu[job]:
+        return 0
+    if demands.gpu_type[job] >= 0 and demands.gpu_type[job] != nodes.gpu_type[node]:
+        return 0
+    if not demands.whole[job]:
+        # Tasks whose number on each node is known take no more CPUs than they need.
+        least, most = demands.least[job], demands.most[job]
+        if demands.cpus[job] == per_task or (least == most and demands.cpus[job] == least * per_task):
+            cpus = min(cpus, per_task)
+        elif most == 1:
+            cpus = min(cpus, demands.cpus[job])
+    if demands.gpus_per_task[job]:
+        cpus = min(cpus, usage.gpus[node] // demands.gpus_per_task[job] * per_task)
+    return cpus
+
+
+@part_of_kernel
 def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node: int) -> int:
     """Returns the CPUs of a node that a job could use, 0 for none."""
     if demands.whole[job]:
@@ -172,25 +192,13 @@ def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node
         cpus = usage.cpus[node]
     per_task = demands.per_task[job]
     cpus -= cpus % per_task
-    if usage.memory[node] < demands.memory_per_node[job] or usage.gpus[node] < demands.gpus[job]:
-        return 0
-    if demands.gpus[job] and demands.gpu_type[job] >= 0 and demands.gpu_type[job] != nodes.gpu_type[node]:
+    if usage.memory[node] < demands.memory_per_node[job]:
         return 0
     if demands.memory_per_cpu[job] > 0.0:
         fitting = int(min(usage.memory[node] / demands.memory_per_cpu[job], 1e9))
         cpus = min(cpus, fitting - fitting % per_task)
-    if (demands.gpus[job] or demands.all_gpus[job]) and not demands.whole[job]:
-        # Tasks whose number on each node is known take no more CPUs than they need.
-        least, most = demands.least[job], demands.most[job]
-        if demands.cpus[job] == per_task or (least == most and demands.cpus[job] == least * per_task):
-            cpus = min(cpus, per_task)
-        elif most == 1:
-            cpus = min(cpus, demands.cpus[job])
-    if demands.all_gpus[job]:
-        if not usage.gpus[node] or cpus < demands.cpus_per_gpu[job]:
-            return 0
-        if demands.gpus_per_task[job]:
-            cpus = min(cpus, usage.gpus[node] // demands.gpus_per_task[job] * per_task)
+    if demands.gpus[job] + demands.all_gpus[job]:
+        cpus = _beside_gpus(nodes, usage, demands, job, node, cpus)
     return max(cpus, 0)
 
 
