@@ -103,7 +103,10 @@ def submit_options(line: str) -> dict[str, Any]:
 
 #: Options of a job that is asked for, beside those of `submit_options`, with the columns that they give.
 _ASKED = {"account": "account", "qos": "qos", "uid": "user"}
-_KNOWN = (*_TEXTS, *_ASKED, "ntasks", "time", "cpus-per-task", "nodes", "exclusive", "nice", "mem", "mem-per-cpu")
+_KNOWN = (
+    *(*_TEXTS, *_ASKED, "ntasks", "time", "cpus-per-task", "cpus-per-gpu", "gpus-per-node", "nodes", "exclusive"),
+    *("nice", "mem", "mem-per-cpu", "job-name", "output", "error"),
+)
 
 
 def job_options(text: str) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def job_options(text: str) -> dict[str, Any]:
     if given.pop("last", "") != "1":
         raise ValueError("expected options such as -p main -n 16 -t 4:00:00 --uid=ann -A chem, each with its value")
     for name, value in given.items():
-        if name not in _KNOWN:
+        if name and name not in _KNOWN:
             raise ValueError(f"expected options of {', '.join(f'--{each}' for each in _KNOWN)}, got '--{name}'")
         if name in _ASKED:
             found[_ASKED[name]] = value

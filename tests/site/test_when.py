@@ -227,6 +227,13 @@ def test_scenarios_know_nothing_of_what_came_after_the_moment() -> None:
     assert made[0].submission_time.tolist() == made[1].submission_time.tolist()
 
 
+def test_the_options_of_a_job_are_those_of_sbatch() -> None:
+    asked = asked_job("-J test -N 2 -n 4 -c 2 --mem=4G -t 1-12 -A a1 -q normal --gpus-per-node=2", make_site(), _NOW)
+    assert (asked.cpus, asked.limit, asked.account, asked.qos, asked.partition) == (8, 129_600, "a1", "normal", "main")
+    expected = {"nodes": 2, "most_nodes": 2, "per_task": 2, "memory_mib": 4096, "memory_per": "n", "gres": "gpu:2"}
+    assert {key: asked.own[key] for key in expected} == expected
+
+
 def test_jobs_come_as_a_week_before() -> None:
     log = Log(make_site(), past([30.0] * 15, [60.0] * 15))
     at = float(log.jobs.original_submission_time[0]) + _WEEK + 20_100.0
@@ -342,7 +349,7 @@ def test_an_answer_with_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--queue", "q.txt", "--job", "-n many"], r"--ntasks: expected a number from 1 on, got 'many'"),
         (["--queue", "q.txt", "--job", "-n 4 -t soon"], "expected a time such as 30, 1:30:00"),
         (["--queue", "q.txt", "--job", "-p man"], r"expected a partition of main, got 'man' \(did you mean 'main'\?\)"),
-        (["--queue", "q.txt", "--job", "--gpus=2"], r"expected options of .*, got '--gpus'"),
+        (["--queue", "q.txt", "--job", "--switches=2"], r"expected options of .*, got '--switches'"),
         (["--queue", "q.txt", "--job", "4 cores"], r"expected options such as -p main -n 16"),
     ],
 )
