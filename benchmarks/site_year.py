@@ -64,8 +64,10 @@ def make_site(nodes: int, partitions: int, accounts: int, users: int) -> Site:
     )
 
 
-def make_jobs(site: Site, nodes: int, jobs: int, days: float, load: float, users: int, seed: int = 1) -> Workload:
-    """Returns jobs of a load on the site."""
+def make_jobs(
+    site: Site, nodes: int, jobs: int, days: float, load: float, users: int, seed: int = 1, sizes: int = 11
+) -> Workload:
+    """Returns jobs of a load on the site, of the first of the sizes 1, 2, 4 ... 1024 CPUs."""
     rng = np.random.default_rng(seed)
     # Thinning makes days and weeks.
     times = rng.uniform(0.0, days * _DAY, 4 * jobs)
@@ -75,7 +77,8 @@ def make_jobs(site: Site, nodes: int, jobs: int, days: float, load: float, users
     user = np.minimum(rng.zipf(1.3, jobs) - 1, users - 1)
     names = list(site.partitions)
     partition = np.where(rng.random(jobs) < 0.4, 0, (user * 7 + rng.integers(0, 2, jobs)) % len(names))
-    cpus = 2 ** rng.choice(11, jobs, p=np.array([9, 5, 6, 7, 10, 12, 14, 12, 8, 4, 2]) / 89)
+    parts = np.array([9, 5, 6, 7, 10, 12, 14, 12, 8, 4, 2][:sizes])
+    cpus = 2 ** rng.choice(sizes, jobs, p=parts / parts.sum())
     runtime = rng.lognormal(8.0, 1.6, jobs).clip(30, 2.5 * _DAY)
     most = np.array([site.partitions[name].max_time for name in names])[partition]
     for _ in range(20):  # limits of partitions cut what the load needs

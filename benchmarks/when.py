@@ -1,12 +1,15 @@
 """Coverage and errors of `hdsim when` on held-out weeks of a log, beside the plan with requested times.
 
-``generated`` is a site of benchmarks/site_year.py with 96 nodes whose log is its replay. ``ricc`` is the log of RICC of
+``generated`` is a site of benchmarks/site_year.py with 48 nodes whose log is its replay. ``ricc`` is the log of RICC of
 the Parallel Workloads Archive (RICC-2010-2.swf) with its recorded starts: 1,024 nodes with 8 CPUs. Its rules are not
 published; fair share is assumed, and that users have at most as many CPUs as they had in 70 % of the hours in which
 they had jobs waiting, before the weeks that are used.
 
-python benchmarks/when.py generated
-python benchmarks/when.py ricc --log RICC-2010-2.swf.gz --weeks 3 --moments 12 --scenarios 3 --days 2
+python benchmarks/when.py generated --moments 5 --scenarios 5 --processes 2
+python benchmarks/when.py ricc --log RICC-2010-2.swf.gz --moments 8 --scenarios 3 --days 2
+
+Measured so: generated 84.4 % of 109 waits in the interval, mean error 3.93 h, that of the plan 5.54 h; ricc 84.9 % of
+192 waits, 29.8 h and 102.1 h. The quantiles of the scenarios alone have 46 % and 2 % of the waits.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ _DAY, _HOUR, _WEEK = 86_400.0, 3_600.0, 7 * 86_400.0
 _PART = 0.7
 
 
-def generated(weeks: int, nodes: int = 96, jobs_a_day: int = 400, load: float = 0.75) -> Log:
+def generated(weeks: int, nodes: int = 48, jobs_a_day: int = 400, load: float = 0.85) -> Log:
     """Returns the log of a generated site: its jobs as they start under its rules."""
     users, days = 80, 7.0 * (2 * weeks + 3)
     site = make_site(nodes, 6, 20, users)
     site.slurm.parameters |= {"bf_interval": 120, "sched_interval": 300}
-    jobs = make_jobs(site, nodes, int(jobs_a_day * days), days, load, users)
+    jobs = make_jobs(site, nodes, int(jobs_a_day * days), days, load, users, sizes=8)
     result = simulate(Platform.from_dict(platform_document(site), "generated"), jobs, SlurmAgent(site))
     first = float(jobs.original_submission_time[0])
     own = {
