@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from hdsim.slurm.objects import (
     listed,
     nodes_in,
 )
-from hdsim.slurm.programs import COMMANDS, find_programs
+from hdsim.slurm.programs import COMMANDS, find_programs, finished
 
 _SEPARATOR = "\x1f"
 #: Columns of squeue: id, partition, state, reason, start, end, nodes, CPUs, dependency and comment.
@@ -129,22 +128,10 @@ class Commands(Client):
     def cancel(self, job: int) -> None:
         self._run("scancel", str(job))
 
-    def _run(self, name: str, *arguments: str, given: str | None = None) -> str:
+    def _run(self, name: str, *arguments: str, given: str = "") -> str:
         """Runs a command and returns what it prints."""
         self.calls[" ".join([name, *arguments[:1]]) if name == "scontrol" else name] += 1
-        try:
-            done = subprocess.run(
-                [self._programs[name], *arguments],
-                env=self._environment,
-                input=given or "",
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self._seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise NoAnswer(f"{name} has not ended within {self._seconds:g} s") from None
+        done = finished([self._programs[name], *arguments], self._environment, self._seconds, given)
         if done.returncode:
             reason = " ".join(done.stderr.split()) or f"{name} has ended with status {done.returncode}"
             raise (NoAnswer if _NO_ANSWER.search(reason) else Refused)(reason)

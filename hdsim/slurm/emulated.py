@@ -19,9 +19,10 @@ import orjson
 
 from hdsim.errors import BackendError, ConfigError
 from hdsim.slurm import clock
+from hdsim.slurm.client import NoAnswer
 from hdsim.slurm.objects import SlurmNode
 from hdsim.slurm.platform import platform_document
-from hdsim.slurm.programs import ACCOUNTING, CLUSTER, find_programs, require_libraries
+from hdsim.slurm.programs import ACCOUNTING, CLUSTER, find_programs, finished, require_libraries
 from hdsim.util.files import dump_json, exclusive
 from hdsim.util.inputs import parse_json
 
@@ -473,17 +474,9 @@ class _Start:
     def _finished(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         left = max(1.0, self._deadline - time.monotonic())
         try:
-            return subprocess.run(
-                command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=left,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise self._failure(f"{Path(command[0]).name} has not ended within {left:.0f} s") from None
+            return finished(command, self._environment, left)
+        except NoAnswer as error:
+            raise self._failure(str(error)) from None
 
     def _failure(self, reason: str) -> BackendError:
         """Returns an error with the last line of each daemon's log that is about an error."""
@@ -500,18 +493,11 @@ def _is_error(line: str) -> bool:
 
 def _nodes(sinfo: str, conf: Path) -> list[tuple[str, str]]:
     """Returns name and state of each node; BackendError if slurmctld does not answer."""
+    command = [sinfo, "--noheader", "--Node", "--format=%N %T"]
     try:
-        done = subprocess.run(
-            [sinfo, "--noheader", "--Node", "--format=%N %T"],
-            env={**os.environ, "SLURM_CONF": str(conf)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_STARTS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise BackendError(f"slurmctld of {conf} has not answered within {_STARTS:g} s") from None
+        done = finished(command, {**os.environ, "SLURM_CONF": str(conf)}, _STARTS)
+    except NoAnswer as error:
+        raise BackendError(f"slurmctld of {conf} does not answer: {error}") from None
     if done.returncode:
         raise BackendError(f"slurmctld of {conf} does not answer: {' '.join(done.stderr.split())}")
     rows = [line.split() for line in done.stdout.splitlines()]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from hdsim.errors import ConfigError, install_hint
+from hdsim.slurm.client import NoAnswer
 
 #: Programs by name, each with its Debian package.
 PACKAGES = {
@@ -58,3 +60,26 @@ def find_programs(names: Iterable[str], where: str | None = None) -> dict[str, s
         )
     # Slurm's daemons look at the name that they are started by: a link stays one.
     return {name: str(Path(place).absolute()) for name, place in found.items() if place is not None}
+
+
+def finished(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float, given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, with a text as its input.
+
+    Raises:
+        NoAnswer: It has not ended within a time in seconds.
+    """
+    try:
+        return subprocess.run(
+            command,
+            env=environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NoAnswer(f"{Path(command[0]).name} has not ended within {seconds:.3g} s") from None

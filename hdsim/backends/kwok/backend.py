@@ -6,16 +6,12 @@ import logging
 import math
 import secrets
 import socket
-import sys
 import time
-import weakref
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hdsim.backends.base import Backend, Capabilities
+from hdsim.backends.base import Capabilities
 from hdsim.backends.kwok.lease import Lease
 from hdsim.backends.kwok.members import latencies, write_pods
 from hdsim.backends.kwok.monitoring import Monitoring
@@ -23,6 +19,7 @@ from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.settings import KwokSettings
 from hdsim.backends.kwok.virtual import Virtual
 from hdsim.backends.kwok.wall import Wall
+from hdsim.backends.live import LiveBackend
 from hdsim.errors import BackendError
 from hdsim.kubernetes.connection import Call, Connection, Permission, require
 from hdsim.kubernetes.nodes import platform_of, with_nodes, with_spare_nodes
@@ -44,7 +41,7 @@ _DRAIN = 30.0
 _CLOCKS: dict[str, type[Wall | Virtual]] = {"wall": Wall, "virtual": Virtual}
 
 
-class Kwok(Backend):
+class Kwok(LiveBackend):
     """A Kubernetes API server, such as that of a Kwok cluster, whose pods hdsim schedules.
 
     Without jobs (``workload=cluster``), the pods of the API server become jobs; otherwise jobs become pods. The
@@ -56,27 +53,22 @@ class Kwok(Backend):
     _platform: Platform
 
     def __init__(self, **settings: Any) -> None:
+        super().__init__()
         self.settings = KwokSettings.of(settings)
-        self._resources = ExitStack()
-        # A configuration may be refused after its cluster was read.
-        weakref.finalize(self, self._resources.close)
         self._session: Session | None = None
         self._lease: Lease | None = None
         self._monitoring: Monitoring | None = None
-        self._directory: Path | None = None
         self._spare = 0
         self._warned: set[str] = {""}
         self.episodes = {"kill_at_walltime": False, "batch_events": True}
         self.repeats = self.settings.clock == "virtual"
         self.brings_jobs = not (self.repeats or self.settings.submit)
-        self._facts: dict[str, Any] = {}
         self._identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
 
     def run(
         self, platform: Platform, workload: Workload, agent: Any, *arguments: Any, **options: Any
     ) -> tuple[Result, Any]:
-        """See :meth:`Backend.run`; all jobs of a trace are known, pods of the API server are not."""
-        self.capabilities = replace(self.capabilities, known_jobs=len(workload) > 0)
+        """See :meth:`LiveBackend.run`; some spare nodes are for those that come in mid-run."""
         self._platform = platform.of_kind("quantities")
         spare = self.settings.spare_nodes
         if spare is None:
@@ -94,10 +86,6 @@ class Kwok(Backend):
             return ["clock=virtual: expected a trace, whose jobs end in simulated time, got workload=cluster"]
         return []
 
-    def read_workload(self, platform: Platform) -> Workload:
-        """Returns a workload without jobs: those of the API server become known during the run."""
-        return Workload.empty("<cluster>")
-
     def open(self, setup: ReplaySetup, directory: Path, stop: Any) -> None:
         """Connects, waits for the lease, and reads nodes and pods.
 
@@ -105,11 +93,7 @@ class Kwok(Backend):
             ConfigError: The API server or the platform cannot be used.
             BackendError: The API server does not answer.
         """
-        self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        if (torch := sys.modules.get("torch")) is not None:
-            # More threads make a decision no faster, and take the processors from an API server on this machine.
-            torch.set_num_threads(1)
+        self.prepare(directory)
         if self._lead(setup, stop):
             self._session = self._begin(setup, stop)
 
@@ -181,13 +165,6 @@ class Kwok(Backend):
         if self._session is not None:
             self._session.lose(reason)
 
-    def advance(self) -> bool:
-        return self._session is not None and self._session.advance()
-
-    def apply(self) -> None:
-        assert self._session is not None
-        self._session.apply()
-
     def close(self) -> None:
         """Sends what is left to send, gives the lease back and writes pods.csv."""
         session = self._session
@@ -203,10 +180,6 @@ class Kwok(Backend):
                 self._facts = self._told()
         finally:
             self._resources.close()
-
-    def facts(self) -> dict[str, Any]:
-        """Server, API calls and latencies."""
-        return self._facts
 
     def summary(self) -> str:
         """Pods, latencies and API calls."""

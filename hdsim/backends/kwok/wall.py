@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
-import math
 import queue
-import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +16,7 @@ from hdsim.backends.kwok.pod_groups import PodGroups
 from hdsim.backends.kwok.sender import Binding, BindingOutcome, Request, Sender, pause_before
 from hdsim.backends.kwok.session import Session
 from hdsim.backends.kwok.trace import PodTrace
+from hdsim.backends.live import LONGEST_WAIT, LiveSession
 from hdsim.errors import BackendError, NoMoreJobs
 from hdsim.kubernetes.cache import Cache, Change
 from hdsim.kubernetes.objects import JOB_LABEL, NodeView, PodGroupView, PodView
@@ -34,8 +32,6 @@ log = logging.getLogger(__name__)
 
 #: A handler, what it takes, and when that came in seconds of the clock.
 News = tuple[Callable[[Any, float], None], Any, float]
-#: Longest wait in seconds, so that a signal is noticed.
-_WAIT = 0.2
 #: Shortest time between two looks at the news in seconds, so that under load a look finds several.
 _PACE = 0.01
 #: Share of their run times by which pods of a trace may hold their nodes too long without a warning.
@@ -44,7 +40,7 @@ _LATE = 0.05
 _QUIET = 1.0
 
 
-class Wall(Session):
+class Wall(LiveSession, Session):
     """Jobs of a cluster, by the clock on the wall.
 
     `observe` takes the latency of each ``decision`` and ``binding`` in seconds. `jobs` has the jobs that the pods make
@@ -60,14 +56,15 @@ class Wall(Session):
         identity: str,
         observe: Callable[[str, float], None],
     ) -> None:
-        self._connection, self._settings, self._stop = connection, settings, stop
-        self._observe, self.cluster = observe, setup.cluster
+        super().__init__(setup, stop, settings.time_scale, settings.stop_when_idle)
+        self._connection, self._settings, self._observe = connection, settings, observe
         agent: Any = setup.agent
         self._observing = hasattr(agent, "observes")
         if self._observing:
             agent.attached = True
         self._scheduler = agent.observes if self._observing else settings.scheduler_name
         self._trace = None if self.cluster.open_ended else PodTrace(self.cluster, settings, self._scheduler)
+        self._jobs = self._trace
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self.sender = Sender(connection, self._hear(self._on_outcome), settings.bindings_in_flight)
         self._nodes_cache = Cache(connection, "/api/v1/nodes", NodeView.of, self._hear(self._on_nodes))
@@ -75,10 +72,9 @@ class Wall(Session):
         self._pod_groups = PodGroups(connection, self._hear(self._on_groups))
         self.caches: tuple[Cache[Any], ...] = (self._nodes_cache, self._pods_cache, self._pod_groups.cache)
         self._notices = Notices(self.cluster, self.sender, identity, silent=self._observing)
-        self._calls: list[float] = []
-        self._called = self._untold = False
+        self._untold = False
         self.decisions = 0
-        self._begin = self.heard = self._active = time.monotonic()
+        self._begin = self.heard = time.monotonic()
 
     def start(self) -> None:
         """Reads nodes and pods: those of others take resources, those bound before are running jobs."""
@@ -120,40 +116,37 @@ class Wall(Session):
 
     def clock(self) -> float:
         """Returns the simulated seconds since the begin of the run."""
-        return (time.monotonic() - self._begin) * self._settings.time_scale
+        return (time.monotonic() - self._begin) * self._scale
 
-    def advance(self) -> bool:
-        """Waits for news that the scheduler acts on; False at the end."""
-        cluster = self.cluster
-        while True:
-            news = self._receive()
-            if self._stop or (self.trains and received_signals()):
-                return False
-            cluster.next_instant(self.clock())
-            for handle, what, at in news:
-                handle(what, at)
-            self._on_time()
-            self.jobs.add()
-            if cluster.submitted or cluster.ended or cluster.node_changes or cluster.withdrawn or self._called:
-                self._called, self._untold, self._active = False, True, time.monotonic()
-                return True
-            over = self._is_over()
-            if self._untold and (over or time.monotonic() - self._active > _QUIET):
-                self._untold = False
-                self._notices.tell_waiting(self.jobs.of_job)
-            if over:
-                if self.trains and not self.decisions:
-                    raise NoMoreJobs(
-                        f"expected pods of scheduler {self._scheduler} that can be placed within "
-                        f"{self._settings.stop_when_idle:g} s, got none",
-                        where="backend.stop_when_idle",
-                    )
-                cluster.open_ended = False
-                return False
+    def _is_stopped(self) -> bool:
+        return super()._is_stopped() or bool(self.trains and received_signals())
 
-    def apply(self) -> None:
-        """Sends the decisions."""
-        cluster, now = self.cluster, self.clock()
+    def _handle(self, news: list[News]) -> None:
+        for handle, what, at in news:
+            handle(what, at)
+        if self._trace is not None:
+            self.sender.send(self._trace.submissions(self.cluster.now))
+        elif self.jobs.gangs.lack_sizes():
+            self._pod_groups.look()
+        for member, reason in self.jobs.gangs.overdue(self.cluster.now):
+            self._notices.tell([member], reason)
+        self.jobs.add()
+
+    def _rest(self, *, over: bool) -> None:
+        if self._untold and (over or time.monotonic() - self._active > _QUIET):
+            self._untold = False
+            self._notices.tell_waiting(self.jobs.of_job)
+        if over:
+            if self.trains and not self.decisions:
+                raise NoMoreJobs(
+                    f"expected pods of scheduler {self._scheduler} that can be placed within "
+                    f"{self._settings.stop_when_idle:g} s, got none",
+                    where="backend.stop_when_idle",
+                )
+            self.cluster.open_ended = False
+
+    def _send(self, now: float) -> None:
+        cluster, self._untold = self.cluster, True
         at_once: list[Binding] = []
         names = self.nodes.names
         for job in cluster.started:
@@ -182,10 +175,6 @@ class Wall(Session):
             # Those that the agent has rejected; jobs that fit on no empty nodes have been told so.
             members = [member for member in self.jobs.of_job[job] if not member.told]
             self._notices.tell(members, "the scheduler has rejected it")
-        for date in cluster.calls:
-            heapq.heappush(self._calls, date)
-        for done in (cluster.started, cluster.killed, cluster.calls):
-            done.clear()
 
     # News
 
@@ -195,15 +184,10 @@ class Wall(Session):
 
     def _receive(self) -> list[News]:
         """Waits for news until something is due, and returns all there are."""
-        now = self.clock()
-        due = [self._calls[0]] if self._calls else []
-        if self._trace is not None:
-            due.append(self._trace.due)
-        wait = (min(due, default=math.inf) - now) / self._settings.time_scale
         found = []
         last, self.heard = self.heard, time.monotonic()
         try:
-            found.append(self._news.get(timeout=max(0.0, min(wait, _WAIT))))
+            found.append(self._news.get(timeout=max(0.0, min(self.seconds_until_due(), LONGEST_WAIT))))
             time.sleep(max(0.0, last + _PACE - time.monotonic()))
             while True:
                 found.append(self._news.get_nowait())
@@ -226,32 +210,6 @@ class Wall(Session):
         self._active = time.monotonic()
         self.jobs.on_outcome(outcome, at)
 
-    # Time
-
-    def _on_time(self) -> None:
-        """Does what is due."""
-        now = self.cluster.now
-        while self._calls and self._calls[0] <= now:
-            heapq.heappop(self._calls)
-            self._called = True
-        if self._trace is not None:
-            self.sender.send(self._trace.submissions(now))
-        elif self.jobs.gangs.lack_sizes():
-            self._pod_groups.look()
-        for member, reason in self.jobs.gangs.overdue(now):
-            self._notices.tell([member], reason)
-
-    def _is_over(self) -> bool:
-        cluster, idle = self.cluster, self._settings.stop_when_idle
-        if cluster.starting:
-            return False
-        if self._trace is not None:
-            if self._trace.due < math.inf or cluster.running:
-                return False
-            if not cluster.queue and cluster.arrived == len(cluster.state):
-                return True
-        return idle is not None and time.monotonic() - self._active > idle
-
     def end(self) -> None:
         """Waits after a signal for the outcomes of all bindings; an open-ended run ends by SIGTERM in order."""
         late, asked = self.jobs.late, self.jobs.asked
@@ -265,9 +223,7 @@ class Wall(Session):
             return
         self._connection.soon(self.sender.stop, "the run ends")
         self._await_outcomes()
-        if self._trace is None and self._stop == [signal.SIGTERM]:
-            self._stop.clear()
-        self.cluster.open_ended = False
+        self.end_open_run()
 
     def _await_outcomes(self) -> None:
         """Waits for the outcomes of all bindings."""

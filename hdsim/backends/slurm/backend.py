@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import weakref
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.backends.base import Backend, Capabilities
+from hdsim.backends.base import Capabilities
+from hdsim.backends.live import LiveBackend
 from hdsim.backends.slurm.records import latencies, write_records
 from hdsim.backends.slurm.session import SlurmSession
 from hdsim.backends.slurm.settings import SlurmSettings
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 _REQUEST = 10.0
 
 
-class Slurm(Backend):
+class Slurm(LiveBackend):
     """A slurmctld, real or of ``hdsim slurm up``, whose held jobs hdsim gives nodes and releases.
 
     Without jobs (``workload=cluster``), the held jobs of Slurm become jobs; otherwise the jobs of the trace are
@@ -41,23 +38,18 @@ class Slurm(Backend):
     capabilities = Capabilities(confirms_starts=True, core_ids=False, known_jobs=False)
 
     def __init__(self, **settings: Any) -> None:
+        super().__init__()
         self.settings = SlurmSettings.of(settings)
         self.kill_at_walltime = self.settings.kill_at_walltime
         self.repeats = False
-        self._resources = ExitStack()
-        # A configuration may be refused after its cluster was read.
-        weakref.finalize(self, self._resources.close)
         self._client: Client | None = None
         self._session: SlurmSession | None = None
-        self._directory: Path | None = None
-        self._facts: dict[str, Any] = {}
         self._shape = shape_beside(Path(self.settings.conf))
 
     def run(
         self, platform: Platform, workload: Workload, agent: Any, *arguments: Any, **options: Any
     ) -> tuple[Result, Any]:
-        """See :meth:`Backend.run`; all jobs of a trace are known, those of Slurm's users are not."""
-        self.capabilities = replace(self.capabilities, known_jobs=len(workload) > 0)
+        """See :meth:`LiveBackend.run`."""
         return super().run(platform.of_kind("quantities"), workload, agent, *arguments, **options)
 
     def read_platform(self) -> Platform:
@@ -65,10 +57,6 @@ class Slurm(Backend):
         from hdsim.slurm.platform import platform_document
 
         return Platform.from_dict(platform_document(self._connect().nodes()), "<cluster>")
-
-    def read_workload(self, platform: Platform) -> Workload:
-        """Returns a workload without jobs: those of Slurm become known during the run."""
-        return Workload.empty("<cluster>")
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
         """See :meth:`Backend.faults`."""
@@ -94,23 +82,10 @@ class Slurm(Backend):
             ConfigError: slurmctld or the platform cannot be used.
             BackendError: slurmctld does not answer.
         """
-        self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        if (torch := sys.modules.get("torch")) is not None:
-            # More threads make a decision no faster, and take the processors from a slurmctld on this machine.
-            torch.set_num_threads(1)
+        self.prepare(directory)
         session = SlurmSession(self._connect(), self.settings, self._scale, setup, stop)
         session.start()
         self._session = session
-
-    def advance(self) -> bool:
-        """See :meth:`Backend.advance`."""
-        return self._session is not None and self._session.advance()
-
-    def apply(self) -> None:
-        """See :meth:`Backend.apply`."""
-        assert self._session is not None
-        self._session.apply()
 
     def close(self) -> None:
         """Waits for the starts that are on their way, and writes slurm_jobs.csv."""
@@ -123,10 +98,6 @@ class Slurm(Backend):
                 self._facts = self._told(session)
         finally:
             self._resources.close()
-
-    def facts(self) -> dict[str, Any]:
-        """Server, requests and latencies."""
-        return self._facts
 
     def summary(self) -> str:
         """Jobs and latencies."""

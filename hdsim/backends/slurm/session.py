@@ -6,16 +6,14 @@ differs is asked for again. So a slurmctld that was killed and started again, wi
 
 from __future__ import annotations
 
-import heapq
 import logging
-import math
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from hdsim.backends.live import LONGEST_WAIT, LiveSession
 from hdsim.backends.slurm.nodes import SlurmNodes, held_cpus
 from hdsim.backends.slurm.records import Record
 from hdsim.backends.slurm.trace import Trace, ended_comment, has_ended
@@ -39,8 +37,8 @@ log = logging.getLogger(__name__)
 _POLL, _SHARE = 0.05, 1.5
 #: Seconds after which all jobs are listed though none has changed, as one may be overdue.
 _FULL = 5.0
-#: Seconds between two looks at the nodes, and longest wait, so that a signal is noticed.
-_NODES, _WAIT = 1.0, 0.2
+#: Seconds between two looks at the nodes.
+_NODES = 1.0
 #: Seconds of submissions between two lists of jobs.
 _SUBMITTING = 0.25
 #: Pauses in seconds before a silent slurmctld is asked again, and before a refused release is repeated.
@@ -61,7 +59,7 @@ _FINAL = {
 }
 
 
-class SlurmSession:
+class SlurmSession(LiveSession):
     """The jobs of a trace, or those that users have submitted held.
 
     Args:
@@ -75,11 +73,12 @@ class SlurmSession:
     def __init__(
         self, client: Client, settings: SlurmSettings, scale: float, setup: ReplaySetup, stop: Sequence[int]
     ) -> None:
-        self._client, self._settings, self._scale, self._stop = client, settings, scale, stop
-        self.cluster = setup.cluster
+        super().__init__(setup, stop, scale, settings.stop_when_idle)
+        self._client, self._settings = client, settings
         self._infeasible = set(setup.infeasible.tolist())
         is_trace = not self.cluster.open_ended
         self._trace = Trace(self.cluster, settings, scale, sorted(self._infeasible)) if is_trace else None
+        self._jobs = self._trace
         self._by_id: dict[int, Record] = {}  # records of jobs that others have submitted
         self.records: list[Record] = self._trace.records if self._trace else []
         self._of_job: dict[int, Record] = {record.job: record for record in self.records}
@@ -87,8 +86,6 @@ class SlurmSession:
         self._others: dict[int, list[tuple[int, Amounts]]] = {}
         self._to_cancel: list[Record] = []
         self._left_alone: set[int] = set()
-        self._calls: list[float] = []
-        self._called = False
         self.silences = 0  # times that slurmctld did not answer
         self.continued = False  # the run continues one that was interrupted
         self._silent_since = self._ask_again = self._pause = 0.0
@@ -96,7 +93,6 @@ class SlurmSession:
         self._uncertain: list[Record] = []
         self._next_list = self._next_full = self._next_nodes = 0.0
         self._since = 0
-        self._active = time.monotonic()
         # Jobs that were submitted by the interrupted run.
         self._found: Sequence[Record] = ()
 
@@ -172,39 +168,26 @@ class SlurmSession:
                 if not self.cluster.starting or time.monotonic() > deadline:
                     break
                 time.sleep(_POLL)
-            if self._trace is None and list(self._stop) == [signal.SIGTERM]:
-                self._stop.clear()  # type: ignore[attr-defined]
-        self.cluster.open_ended = False
+        self.end_open_run()
 
     # The loop
 
-    def advance(self) -> bool:
-        """Waits for what the scheduler acts on; False at the end."""
-        cluster = self.cluster
-        while not self._stop:
-            submitted = self._submit()
-            self._send()
-            views, nodes = self._read(), self._read_nodes()
-            cluster.next_instant(max(cluster.now, self.clock()))
-            self._arrive(submitted)
-            if nodes is not None:
-                self.nodes.update(nodes)
-            if views is not None:
-                self._compare(views)
-            while self._calls and self._calls[0] <= cluster.now:
-                heapq.heappop(self._calls)
-                self._called = True
-            if cluster.submitted or cluster.ended or cluster.node_changes or cluster.withdrawn or self._called:
-                self._called, self._active = False, time.monotonic()
-                return True
-            if self._is_over():
-                return False
-            self._sleep()
-        return False
+    def _receive(self) -> tuple[list[Record], Sequence[SlurmJob] | None, Any]:
+        """Submits what is due and sends what is left to send; returns what was submitted, jobs and nodes."""
+        submitted = self._submit()
+        self._send_again()
+        return submitted, self._read(), self._read_nodes()
 
-    def apply(self) -> None:
-        """Sends the decisions."""
-        cluster, now = self.cluster, self.clock()
+    def _handle(self, news: tuple[list[Record], Sequence[SlurmJob] | None, Any]) -> None:
+        submitted, views, nodes = news
+        self._arrive(submitted)
+        if nodes is not None:
+            self.nodes.update(nodes)
+        if views is not None:
+            self._compare(views)
+
+    def _send(self, now: float) -> None:
+        cluster = self.cluster
         for job in cluster.started:
             record, placement = self._of_job[job], cluster.running[job]
             record.asked = tuple(self.nodes.names[node] for node in placement.nodes.tolist())
@@ -212,31 +195,18 @@ class SlurmSession:
         self._to_cancel += [self._of_job[job] for job in cluster.killed]
         if self._trace is not None:
             self._to_cancel += [self._of_job[job] for job in cluster.rejected if job not in self._infeasible]
-        for date in cluster.calls:
-            heapq.heappush(self._calls, date)
-        starts = [self._of_job[job] for job in cluster.started]
-        for done in (cluster.started, cluster.killed, cluster.calls):
-            done.clear()
-        for record in starts:
-            self._release(record)
+        for job in cluster.started:
+            self._release(self._of_job[job])
 
-    def _sleep(self) -> None:
+    def _is_waiting(self) -> bool:
+        return bool(super()._is_waiting() or self._silent_since or self._uncertain)
+
+    def _rest(self, *, over: bool) -> None:
+        if over:
+            return
         now = time.monotonic()
-        until = min(self._next_list, self._next_nodes, now + _WAIT)
-        due = min(self._calls[0] if self._calls else math.inf, self._trace.due if self._trace else math.inf)
-        until = min(until, now + (due - self.clock()) / self._scale)
+        until = min(self._next_list, self._next_nodes, now + LONGEST_WAIT, now + self.seconds_until_due())
         time.sleep(max(0.001, max(until, self._ask_again if self._silent_since else 0.0) - now))
-
-    def _is_over(self) -> bool:
-        cluster, idle = self.cluster, self._settings.stop_when_idle
-        if cluster.starting or self._silent_since or self._uncertain:
-            return False
-        if self._trace is not None:
-            if self._trace.due < math.inf or cluster.running:
-                return False
-            if not cluster.queue and cluster.arrived == len(cluster.state):
-                return True
-        return idle is not None and time.monotonic() - self._active > idle
 
     # Requests
 
@@ -296,7 +266,7 @@ class SlurmSession:
                 done.append(record)
         return done
 
-    def _send(self) -> None:
+    def _send_again(self) -> None:
         """Sends what is not sent yet, or was refused a while ago."""
         if self._silent_since and time.monotonic() < self._ask_again:
             return
