@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hdsim.cluster.state import FinalState
-from hdsim.errors import ConfigError, WorkloadError
 from hdsim.scheduling.agent import Agent
+from hdsim.scheduling.slurm import SlurmScheduling
 from hdsim.util.plugins import optional
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.site.model import Site
-    from hdsim.site.scheduler import SlurmScheduler, Start
+    from hdsim.site.scheduler import SlurmScheduler
     from hdsim.util.arrays import Floats
-    from hdsim.workload.model import Workload
-
-#: Seconds in which no change is missed: slurmctld looks once a second.
-_TICK = 1.0
-#: Seconds after which a requeued job is eligible: the lifetime of a credential, and one.
-_REQUEUE_DELAY = 121.0
-#: Status of SWF of jobs that were cancelled.
-_CANCELLED = 5
-_SUCCEEDED = int(FinalState.COMPLETED_SUCCESSFULLY)
-#: sacct's words for the states of jobs that have ended.
-_STATES = {
-    FinalState.COMPLETED_SUCCESSFULLY: "COMPLETED",
-    FinalState.COMPLETED_FAILED: "FAILED",
-    FinalState.COMPLETED_WALLTIME_REACHED: "TIMEOUT",
-    FinalState.COMPLETED_KILLED: "CANCELLED",
-}
 
 
 class SlurmAgent(Agent):
-    """Schedules the jobs of a site as slurmctld does.
-
-    After a change the main loop runs ``batch_sched_delay`` later, over all jobs each ``sched_interval``; sched/backfill
-    runs each ``bf_interval`` in which something has changed. Passes are made at whole seconds.
+    """Schedules the jobs of a site as slurmctld does; see :class:`hdsim.scheduling.slurm.SlurmScheduling`.
 
     Args:
         site: The site: a folder of ``hdsim site import``, its ``site.yaml``, or the content of that file, with the
@@ -79,315 +55,21 @@ class SlurmAgent(Agent):
             WorkloadError: A job asks for something that the site lacks.
         """
         from hdsim.site.bare import bare_site, named
-        from hdsim.site.beginning import running_at_begin
-        from hdsim.site.dependencies import Progress, dependencies_of
-        from hdsim.site.jobs_table import jobs_table
-        from hdsim.site.platform import nodes_of
-        from hdsim.site.scheduler import SlurmScheduler
-        from hdsim.site.workload import columns_of
 
-        workload, platform = cluster.workload, cluster.platform
+        jobs = None
         if self._rules is not None:
-            workload = named(workload)
-            self.site = bare_site(self._rules, platform, workload)
-        self._check_platform(cluster, [kind.cpus for _, kind in nodes_of(self.site)])
-        columns = columns_of(workload)
-        table = jobs_table(columns, self.site, workload.source)
-        self._begin = float(workload.original_submission_time[0]) if len(table) else 0.0
-        self._resumed = running_at_begin(workload)
-        self._scheduler: SlurmScheduler = SlurmScheduler(self.site, table, self._begin)
-        if self._usage is not None and self._scheduler.multifactor is not None:
-            self._scheduler.multifactor.fair_share.begin_with(self._usage)
-        self._jobs = table
-        given = self._scheduler.parameters
-        self._delay = max(float(given["batch_sched_delay"]), 0.0)
-        self._full_interval = max(float(given["sched_interval"]), _TICK)
-        self._backfill_interval = max(float(given["bf_interval"]), _TICK)
-        self._backfills = self.site.slurm.type == "backfill"
-        self._later: list[tuple[float, int]] = []  # jobs that are looked at again: not eligible yet, or cancelled then
-        try:
-            self._dependencies = dependencies_of(columns)
-        except ValueError as error:
-            raise WorkloadError(f"dependency: {error}", where=workload.source) from None
-        self._progress = Progress(len(workload))
-        self._dependents: dict[int, list[int]] = {}
-        for job, dependency in self._dependencies.items():
-            for other in dependency.jobs:
-                self._dependents.setdefault(other, []).append(job)
-        self._cancelled = _cancelled(workload, self._begin)
-        self._doomed: dict[int, float] = {}  # preempted jobs, with the time at which they end
-        self._main_at = math.inf
-        self._full_at = self._begin
-        self._backfill_at = self._begin
-        self._changed = False  # since the last pass of sched/backfill
-        self._untested = True  # something has changed since the last pass over all jobs
-        self._cores = _cores_of(platform)
-        self._called = -math.inf
-        reasons: list[str] = [""] * len(workload)
-        on: list[str] = [""] * len(workload)
-        self._reasons, self._on = reasons, on
-        self._states: list[str] = [""] * len(workload)
-        self._restarts = [0] * len(workload)
-        cluster.own_sizes = True
-        cluster.columns.update(_result_columns(workload, columns, reasons, on))
-        cluster.columns.update(state=self._states, restart=self._restarts)
-
-    def _check_platform(self, cluster: Cluster, cpus: list[int]) -> None:
-        if not cluster.has_core_ids:
-            raise ConfigError("slurm: expected a backend with core ids and a platform of kind cores", where="agent")
-        have = cluster.platform.node_cpu_cores.tolist()
-        if have != cpus:
-            raise ConfigError(
-                f"expected the platform of the site, {len(cpus)} nodes with {sum(cpus)} CPUs, got {len(have)} nodes "
-                f"with {sum(have)}; site=FOLDER takes its platform.json",
-                where="platform.path",
-            )
+            jobs = named(cluster.workload)
+            self.site = bare_site(self._rules, cluster.platform, jobs)
+        self._scheduling = SlurmScheduling(
+            self.site, cluster, jobs=jobs, usage=self._usage, names_nodes=self.names_nodes
+        )
 
     def decide(self, cluster: Cluster) -> None:
         """Takes note of events and makes the passes that are due."""
-        scheduler, now = self._scheduler, self._begin + cluster.now
-        if scheduler.calculate(now) and scheduler.pending:
-            self._changed = self._untested = True
-        changed = False
-        for job in cluster.ended:
-            scheduler.end(job, now)
-            changed = True
-            preempted = self._doomed.pop(job, None) is not None
-            self._states[job] = "PREEMPTED" if preempted else _STATES.get(FinalState(cluster.state[job]), "NODE_FAIL")
-            if job in cluster.queue:
-                self._restarts[job] = cluster.note_run(job)
-                self._reasons[job] = self._on[job] = self._states[job] = ""
-                # Slurm counts a requeued job as submitted now.
-                self._jobs.submitted[job], self._jobs.eligible[job] = now, now + _REQUEUE_DELAY
-            else:
-                self._finish(job, now, succeeded=cluster.state[job] == _SUCCEEDED)
-        for node in cluster.node_changes:
-            scheduler.set_service(node, up=node not in cluster.down)
-            changed = True
-        for job in cluster.withdrawn:
-            self._withdraw(job)
-            self._finish(job, now)
-            changed = True
-        for job in cluster.rejected:
-            self._reasons[job] = self._reasons[job] or "BadConstraints"
-        if self._resumed:
-            self._resume(cluster)
-        for job in list(cluster.submitted):
-            if job not in cluster.queue:
-                continue
-            # Dependencies are simulated, other begins are as recorded.
-            again = job in cluster.ended
-            eligible = now if job in self._dependencies and not again else float(self._jobs.eligible[job])
-            heapq.heappush(self._later, (max(eligible, now), job))
-            if job in self._cancelled:
-                heapq.heappush(self._later, (max(self._cancelled[job], now), job))
-        while self._later and self._later[0][0] <= now:
-            _, job = heapq.heappop(self._later)
-            if job in cluster.queue:
-                changed |= self._look_at(cluster, job, now)
-            elif self._doomed.get(job, math.inf) <= now:
-                self._end(cluster, job)
-        if changed:
-            self._changed = self._untested = True
-            self._main_at = min(self._main_at, math.ceil(now) + self._delay)
-        self._pass(cluster, now)
-        self._wake(cluster, now)
-
-    def _resume(self, cluster: Cluster) -> None:
-        """Starts the jobs that run at the begin; those for which there is no free CPU are rejected."""
-        from hdsim.site.beginning import resume
-
-        for job, (start, nodes) in self._resumed.items():
-            made = resume(self._scheduler, job, start, nodes)
-            if made is None:
-                self._turn_away(cluster, job, self._begin, "Resources")
-            else:
-                self._start(cluster, [made])
-                self._progress.started[job] = start
-        self._resumed = {}
+        self._scheduling.note(cluster)
+        self._scheduling.run_passes(cluster)
+        self._scheduling.wake(cluster)
 
     def state_at(self, now: float) -> SlurmScheduler:
         """Returns the scheduler, priorities being calculated until a time in seconds since the first submission."""
-        self._scheduler.calculate(self._begin + now)
-        return self._scheduler
-
-    def _look_at(self, cluster: Cluster, job: int, now: float) -> bool:
-        """Cancels a job, or submits it when its dependency is fulfilled; returns whether it is newly pending."""
-        if self._cancelled.get(job, math.inf) <= now:
-            self._withdraw(job)
-            self._turn_away(cluster, job, now, self._reasons[job] or "None")
-            return False
-        dependency = self._dependencies.get(job)
-        if job in self._scheduler.pending or (dependency is None and self._jobs.eligible[job] > now):
-            return False
-        if dependency is not None:
-            fulfilled, later = self._progress.verdict(dependency, now)
-            if fulfilled is None:
-                self._turn_away(cluster, job, now, "DependencyNeverSatisfied")
-                return False
-            if not fulfilled:
-                self._reasons[job] = "Dependency"
-                if later < math.inf:
-                    heapq.heappush(self._later, (later, job))
-                return False
-            self._jobs.eligible[job] = now
-        return self._submit(cluster, job, now)
-
-    def _finish(self, job: int, now: float, *, succeeded: bool = False) -> None:
-        """Notes the end of a job, and looks at those that depend on it."""
-        self._progress.ended[job], self._progress.succeeded[job] = now, succeeded
-        self._release(job, now)
-
-    def _release(self, job: int, now: float) -> None:
-        for other in self._dependents.get(job, ()):
-            heapq.heappush(self._later, (now, other))
-
-    def _turn_away(self, cluster: Cluster, job: int, now: float, word: str) -> None:
-        self._reasons[job] = word
-        cluster.reject(job)
-        self._finish(job, now)
-
-    def _submit(self, cluster: Cluster, job: int, now: float) -> bool:
-        """Adds a job to the pending ones, or turns it away; returns whether it is pending."""
-        word = self._scheduler.refusal(job)
-        if word:
-            self._turn_away(cluster, job, now, word)
-            return False
-        self._scheduler.submit(job, now)
-        return True
-
-    def _withdraw(self, job: int) -> None:
-        if job in self._scheduler.pending:
-            self._note_reasons([job])
-            self._scheduler.withdraw(job)
-
-    def _pass(self, cluster: Cluster, now: float) -> None:
-        scheduler = self._scheduler
-        if not scheduler.pending:
-            self._main_at = math.inf
-            return
-        full = now >= self._full_at
-        if full:
-            self._full_at = self._next(now, self._full_interval)
-        if now >= self._main_at or (full and (self._untested or scheduler.depends_on_time)):
-            self._main_at = math.inf
-            self._untested = not full
-            self._start(cluster, scheduler.main(now, full=full))
-            self._preempt(cluster, now)
-        if self._backfills and now >= self._backfill_at:
-            self._backfill_at = self._next(now, self._backfill_interval)
-            if self._changed:
-                self._changed = False
-                self._start(cluster, scheduler.backfill(now))
-                self._preempt(cluster, now)
-
-    def _preempt(self, cluster: Cluster, now: float) -> None:
-        """Ends the jobs that the last pass has preempted, those with a time of grace later."""
-        for job in self._scheduler.preempted:
-            if job in self._doomed:
-                continue
-            self._doomed[job] = now + self._scheduler.grace(job)
-            if self._doomed[job] > now:
-                heapq.heappush(self._later, (self._doomed[job], job))
-            else:
-                self._end(cluster, job)
-
-    def _end(self, cluster: Cluster, job: int) -> None:
-        if job not in cluster.running:
-            return
-        if self._scheduler.requeues(job):
-            cluster.requeue(job)
-        else:
-            cluster.kill(job)
-
-    def _next(self, now: float, interval: float) -> float:
-        """The next multiple of an interval since the begin."""
-        return self._begin + (math.floor((now - self._begin) / interval) + 1.0) * interval
-
-    def _start(self, cluster: Cluster, started: list[Start]) -> None:
-        if not started:
-            return
-        self._changed = self._untested = True
-        idle = cluster.cores.idle
-        jobs = [one.job for one in started]
-        self._note_reasons(jobs)
-        for one in started:
-            chosen = []
-            for node, cpus, asked in zip(one.nodes, one.cpus, one.gpus, strict=True):
-                begin, end, gpus = self._cores[node]
-                chosen.append(begin + np.flatnonzero(idle[begin:end])[:cpus])
-                if asked:
-                    chosen.append(gpus[idle[gpus]][:asked])
-            cluster.start(one.job, cluster.cores.placement_of(np.concatenate(chosen)))
-            if self.names_nodes:
-                self._on[one.job] = self._scheduler.node_list(one.nodes)
-            self._progress.started[one.job] = self._begin + cluster.now
-            self._release(one.job, self._begin + cluster.now)
-
-    def _note_reasons(self, jobs: list[int]) -> None:
-        for job, word in zip(jobs, self._scheduler.reasons_of(jobs), strict=True):
-            if word != "None" or not self._reasons[job]:
-                self._reasons[job] = word
-
-    def _wake(self, cluster: Cluster, now: float) -> None:
-        """Asks for a pass when something may happen."""
-        following = math.inf
-        if self._later:
-            following = self._later[0][0]
-        if self._scheduler.pending:
-            following = min(following, self._main_at, self._full_at)
-            if self._backfills and self._changed:
-                following = min(following, self._backfill_at)
-            if following == self._full_at and not self._awaits(cluster, now):
-                self._note_reasons(list(self._scheduler.pending))
-                return
-        if following < math.inf:
-            # A job that a start has released is looked at in the next second.
-            time = max(following, math.floor(now) + _TICK) - self._begin
-            if time != self._called:
-                self._called = time
-                cluster.call_me_later(time)
-
-    def _awaits(self, cluster: Cluster, now: float) -> bool:
-        """Whether a pending job may still start: something runs, comes, ends or decays."""
-        ahead = bool(cluster.running) or cluster.expects_jobs or bool(self._later)
-        return ahead or bool((self._scheduler.calendar.end > now).any()) or self._scheduler.decays
-
-
-def _result_columns(
-    workload: Workload, columns: Mapping[str, Any], reasons: list[str], on: list[str]
-) -> dict[str, Any]:
-    """Columns of jobs.csv."""
-    found: dict[str, Any] = {name: columns[name] for name in ("user", "account", "partition", "qos")}
-    if "array_job_id" in workload.further:
-        found["array_job_id"] = workload.further["array_job_id"]
-    found |= {"nodes": on, "reason": reasons}
-    if "recorded_start" in workload.further:
-        begin = float(workload.original_submission_time[0])
-        found["recorded_start"] = workload.further["recorded_start"].astype(np.float64) - begin
-    if "recorded_nodes" in workload.further:
-        found["recorded_nodes"] = workload.further["recorded_nodes"]
-    return found
-
-
-def _cancelled(workload: Workload, begin: float) -> dict[int, float]:
-    """When jobs that never started were cancelled, in seconds since 1970."""
-    if not {"recorded_start", "recorded_end"} <= set(workload.further):
-        return {}
-    start = np.asarray(workload.further["recorded_start"], np.float64)
-    end = np.asarray(workload.further["recorded_end"], np.float64)
-    rows = np.flatnonzero((workload.status == _CANCELLED) & np.isnan(start) & ~np.isnan(end))
-    at = begin + workload.submission_time[rows] + end[rows] - workload.original_submission_time[rows]
-    return dict(zip(rows.tolist(), at.tolist(), strict=True))
-
-
-def _cores_of(platform: Any) -> list[tuple[int, int, np.ndarray]]:
-    """The CPU cores of each node, from the first to the one behind the last, and its GPUs."""
-    node = platform.processor_node[platform.core_processor]
-    is_gpu = platform.is_gpu[platform.core_processor]
-    found = []
-    for row in range(platform.n_nodes):
-        cores = np.flatnonzero((node == row) & ~is_gpu)
-        gpus = np.flatnonzero((node == row) & is_gpu)
-        found.append((int(cores[0]), int(cores[-1]) + 1, gpus))
-    return found
+        return self._scheduling.state_at(now)

@@ -1,4 +1,4 @@
-"""What backends have in common whose jobs run elsewhere, by the clock on the wall or by a factor of it."""
+"""Base classes of backends whose jobs run elsewhere, by the clock on the wall or by a factor of it."""
 
 from __future__ import annotations
 

@@ -186,7 +186,8 @@ class Composer:
         on_cluster = any(f"backend={name}" in given for name in ("kwok", "slurm"))
         if on_cluster and not any(text.startswith(("platform", "experiment=")) for text in given):
             given = ["platform=cluster", *given]
-        return _with_site([_with_relative_files(text) if text.startswith("site=") else text for text in given])
+        given = [_with_relative_files(text) if text.startswith("site=") else text for text in given]
+        return _with_site(given, trains=self._config_name == "train")
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Returns the checked configuration of one run.
@@ -452,8 +453,11 @@ def _site_settings(path: str) -> dict[str, Any]:
     return settings_of(path)
 
 
-def _with_site(given: list[str]) -> list[str]:
-    """Returns overrides in which ``site=FOLDER`` brings its platform, its jobs and its scheduler, unless given."""
+def _with_site(given: list[str], *, trains: bool) -> list[str]:
+    """Returns overrides in which ``site=FOLDER`` brings platform, jobs and scheduler, unless they are given.
+
+    A training gets held-out weeks and the environment of a site in place of its scheduler.
+    """
     folder = next((text.partition("=")[2] for text in given if text.startswith("site=")), "none")
     if folder == "none":
         return _with_bare_site(given)
@@ -461,7 +465,7 @@ def _with_site(given: list[str]) -> list[str]:
         return given
     path = folder.strip("'\"")
     brought = {
-        "agent": "agent=slurm",
+        **({"env": "env=slurm", "train.window_jobs": "train.window_jobs=7d"} if trains else {"agent": "agent=slurm"}),
         "platform": quoted_path(f"platform.path={path}/platform.json"),
         "workload": quoted_path(f"workload.path={path}/jobs.parquet"),
         "workload.memory": "workload.memory=none",
@@ -470,7 +474,8 @@ def _with_site(given: list[str]) -> list[str]:
     }
     keys = {text.partition("=")[0].lstrip("+") for text in given}
     keys |= {group for group in ("agent", "platform", "workload") if {f"{group}.path", f"{group}._target_"} & keys}
-    if "agent" in keys:  # only the scheduler of a site takes cancelled jobs out of the queue
+    # Only the scheduler of a site takes cancelled jobs out of the queue, and agents that were trained with it.
+    if "agent" in keys and not trains and "agent.checkpoint" not in keys:
         del brought["workload.status"]
     return [*(text for key, text in brought.items() if key not in keys), *given]
 

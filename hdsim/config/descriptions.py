@@ -133,7 +133,7 @@ AGENT = {
 TRAIN = {
     "train.steps": "length of the training",
     "train.traces": "list of traces to learn from; null: the jobs of `workload` outside the held-out windows",
-    "train.window_jobs": "jobs of a held-out window",
+    "train.window_jobs": "jobs of a held-out window, or the period whose jobs it has, such as `7d`",
     "train.validation": (
         "how many validation windows, or a list of their first jobs; 0: no evaluation during training; "
         "null: 4, or fewer of a short trace"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,15 @@ def read_workload(
         return backend.read_workload(platform)
     source = _source(config) if trace is None else _trace(trace, where)
     settings = {**config["workload"], "source": source, "seed": seed_of_jobs(config)}
-    return _workload(platform, json.dumps(settings))
+    return _of_site(config, _workload(platform, json.dumps(settings)))
+
+
+def _of_site(config: Mapping[str, Any], workload: Workload) -> Workload:
+    """Returns the jobs with the rules of the site, which an agent with a site of its own does without."""
+    site = config.get("site") or {}
+    if site.get("path") is None or "site" in config["agent"]:
+        return workload
+    return replace(workload, site=_site(json.dumps(site)))
 
 
 def seed_of_jobs(config: Mapping[str, Any]) -> int:
@@ -129,6 +138,13 @@ def _platform(path: Path, types: str | None, kind: str | None) -> Platform:
     from hdsim.platform.load import load_platform
 
     return load_platform(path, types, kind)
+
+
+@lru_cache(maxsize=4)
+def _site(settings: str) -> Any:
+    from hdsim.site.model import site_of_settings
+
+    return site_of_settings(json.loads(settings), "site")
 
 
 @lru_cache(maxsize=4)

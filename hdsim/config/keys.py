@@ -116,7 +116,7 @@ TRAINING_RULES: dict[str, Rule | dict[str, Any]] = {
     "train": _TRAINING
     | {
         "traces": TEXTS | NULL,
-        "window_jobs": integers_from(1) | NULL,
+        "window_jobs": integers_from(1) | Rule("a duration such as 7d", lambda value: isinstance(value, str)) | NULL,
         "validation": integers_from(0) | INTEGERS | NULL,
         "test": integers_from(1) | INTEGERS | NULL,
         "metric": TEXT | NULL,

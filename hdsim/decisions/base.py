@@ -44,12 +44,14 @@ class Action(ABC):
         fixed_policy: The action uses no other core policy and no node limits.
         core_policies: Core policies the action uses, without node limits; empty for any.
         has_void: The last action starts no job.
+        needs_site: The jobs have to be those of a site, whose rules hold.
     """
 
     core_policy: str = "high_gflops"
     fixed_policy: bool = False
     core_policies: Collection[str] = ()
     has_void: bool = False
+    needs_site: bool = False
 
     @abstractmethod
     def size(self, platform: Platform) -> int:
@@ -81,10 +83,12 @@ class Observer(ABC):
     Attributes:
         sees_cores: The observation depends on the location of idle cores, memory or bandwidth.
         needs_core_ids: The observation depends on single cores, processors or links, or on counts of whole cores.
+        needs_site: The observation is of what the scheduler of a site knows, for an action that needs one.
     """
 
     sees_cores: bool = False
     needs_core_ids: bool = False
+    needs_site: bool = False
 
     def on(self, platform: Platform) -> Observer:
         """The observer for a platform: this one, unless the observation differs by the kind of the platform."""

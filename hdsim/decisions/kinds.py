@@ -19,6 +19,8 @@ ACTIONS = NamedType(
         "node": f"{_ACTIONS}.place_job.PlaceJob",
         "backfill": f"{_ACTIONS}.backfill.BackfillAction",
         "accept": f"{_ACTIONS}.accept.Accept",
+        "site_job": f"{_ACTIONS}.site.SiteJob",
+        "site_priority": f"{_ACTIONS}.site.SitePriority",
     },
 )
 OBSERVATIONS = NamedType(
@@ -36,6 +38,8 @@ OBSERVATIONS = NamedType(
         "nodes_bandwidth": f"{_OBSERVATIONS}.nodes.NodesBandwidth",
         "proposal": f"{_OBSERVATIONS}.proposal.Proposal",
         "graph": f"{_OBSERVATIONS}.graph.Graph",
+        "site_jobs": f"{_OBSERVATIONS}.site.SiteJobs",
+        "site_queue": f"{_OBSERVATIONS}.site.SiteQueue",
     },
 )
 OBJECTIVES = NamedType(

@@ -73,17 +73,26 @@ class AverageJobSlowdown(Rate):
         super().begin(setup, problem)
         self._weight: list[float] = (1.0 / np.maximum(setup.cluster.workload.requested_time, self.shortest)).tolist()
         self._sum = 0.0
+        self._never = frozenset(setup.infeasible)
 
     def on_instant(self) -> None:
         super().on_instant()
         cluster, weight = self.cluster, self._weight
         for job in cluster.submitted:
             self._sum += weight[job]
+        for job in cluster.withdrawn:
+            self._sum -= weight[job]
         for job in cluster.ended:
             self._sum -= weight[job]
         if not cluster.queue and not cluster.running:
             # An empty system resets rounding errors.
             self._sum = 0.0
+
+    def end_of_pass(self) -> None:
+        for job in self.cluster.rejected:
+            if job not in self._never:
+                self._sum -= self._weight[job]
+        super().end_of_pass()
 
     def value(self) -> float:
         return -self._sum

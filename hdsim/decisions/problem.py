@@ -55,6 +55,12 @@ class DecisionProblem:
         given = [{key: settings[key] for key in keys if key in settings} for keys in known]
         self.action: Action = ACTIONS.construct(makers[0], action, **given[0])
         self.observer: Observer = OBSERVATIONS.construct(makers[1], observation, **given[1])
+        if self.observer.needs_site and not self.action.needs_site:
+            expected = " or ".join(name for name, each in ACTIONS.classes().items() if each.needs_site)
+            raise ConfigError(f"expected {expected} with observation {observation}, got {action}", where="env.action")
+        if self.action.needs_site and observation in OBSERVATIONS.bundled and not self.observer.needs_site:
+            expected = " or ".join(name for name, each in OBSERVATIONS.classes().items() if each.needs_site)
+            raise ConfigError(f"expected {expected} with action {action}, got {observation}", where="env.observation")
         self._observer = self.observer
         self.core_policy = self.action.core_policy
         self.fixed_policy = self.action.fixed_policy and not self.observer.sees_cores

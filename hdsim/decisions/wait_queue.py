@@ -12,6 +12,7 @@ from hdsim.util.arrays import Flags, Ints
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
+    from hdsim.scheduling.slurm import SlurmScheduling
 
 
 class WaitQueue(FixedQueue):
@@ -22,6 +23,7 @@ class WaitQueue(FixedQueue):
         partial: The placement under construction, None if there is none.
         proposed: The job that a base policy is about to start, None if there is none.
         delays: Delays of each queued job that was delayed.
+        site: The scheduling of the site whose jobs are queued, None where no site's rules hold.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -30,6 +32,7 @@ class WaitQueue(FixedQueue):
         self.partial: PartialPlacement | None = None
         self.proposed: int | None = None
         self.delays: dict[int, int] = {}
+        self.site: SlurmScheduling | None = None
         self._by_name: dict[str, FixedQueue] = {}
         self._others: list[FixedQueue | DynamicQueue] = []
         # Those of the others that take note of every instant.

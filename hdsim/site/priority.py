@@ -154,6 +154,10 @@ class Multifactor:
                 self.submit(waiting, self.calculated)
         return due
 
+    def unweighted(self, jobs: Ints) -> tuple[Floats, Floats]:
+        """Returns the factors of age and fair share of (Q,) jobs, from 0 to 1."""
+        return self._age[jobs], self._share[jobs]
+
     def factors(self, jobs: Ints, partitions: Ints) -> Factors:
         """Returns the weighted factors of (Q,) jobs in (Q,) partitions."""
         rules, rows = self._rules, self._association[jobs]

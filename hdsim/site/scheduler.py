@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -112,19 +112,16 @@ class SlurmScheduler:
         site: The site.
         jobs: Its jobs.
         begin: Begin in seconds since 1970, from which on priorities are calculated.
-        priorities: Returns the priorities of (Q,) jobs in (Q,) partitions; by default those of the site's PriorityType.
+
+    Attributes:
+        priorities: Returns the priorities of (Q,) jobs in (Q,) partitions, by default `priorities_of_site`; call
+            `reorder` after a change.
 
     Raises:
         ConfigError: The site has rules that are not simulated.
     """
 
-    def __init__(
-        self,
-        site: Site,
-        jobs: SiteJobs,
-        begin: float = 0.0,
-        priorities: Callable[[Ints, Ints], Floats] | None = None,
-    ) -> None:
+    def __init__(self, site: Site, jobs: SiteJobs, begin: float = 0.0) -> None:
         refused = refuse(site)
         if refused:
             raise ConfigError(f"not simulated: {'; '.join(refused)}", where="site")
@@ -148,7 +145,7 @@ class SlurmScheduler:
         if site.priority.type == "multifactor":
             quotas = self.limits.quotas
             self.multifactor = Multifactor(site, jobs, kinds, self.members, accounts, quotas, begin)
-        self._priorities = priorities or self._priorities_of_site
+        self.priorities: Callable[[Ints, Ints], Floats] = self.priorities_of_site
         number, count = len(self.nodes.cpus), len(jobs)
         none, core = np.zeros(number, np.int64), np.where(self.nodes.unit == 1, self.nodes.threads, 1)
         self.usage, self._empty = (
@@ -194,6 +191,7 @@ class SlurmScheduler:
             least_loaded=np.array([least_loaded or one.least_loaded for one in self.site.partitions.values()]),
             busy_first="bf_busy_nodes" in words,
             serial_last="pack_serial_at_end" in words,
+            trial=False,
         )
 
     def _calendar(self) -> Calendar:
@@ -216,7 +214,8 @@ class SlurmScheduler:
             flags[row, [self._place[name] for name in names]] = True
         return flags
 
-    def _priorities_of_site(self, jobs: Ints, partitions: Ints) -> Floats:
+    def priorities_of_site(self, jobs: Ints, partitions: Ints) -> Floats:
+        """Returns the priorities of (Q,) jobs in (Q,) partitions by the site's PriorityType."""
         if self.multifactor is None:
             return -jobs.astype(np.float64)
         return self.multifactor.factors(jobs, partitions).total()
@@ -299,6 +298,10 @@ class SlurmScheduler:
         """Returns why jobs have not started in the last pass that tested them, ``None`` where nothing kept them."""
         return [self.reasons.words[self._space.reason[job]] for job in jobs]
 
+    def codes_of(self, jobs: Ints) -> Ints:
+        """Returns the (Q,) codes of the same reasons of (Q,) jobs; see :mod:`hdsim.site.kernels.quotas`."""
+        return self._space.reason[jobs]
+
     def node_list(self, nodes: Iterable[int]) -> str:
         """Returns names of nodes in Slurm's form."""
         names = [self._names[node] for node in nodes]
@@ -354,31 +357,74 @@ class SlurmScheduler:
     def _waiting(self) -> Ints:
         return np.fromiter(self.pending, np.int64, len(self.pending))
 
-    def main(self, now: float, *, full: bool = False) -> list[Start]:
-        """Makes a pass of the main loop at a time in seconds since 1970; a full one tests all jobs."""
+    def reorder(self) -> None:
+        """Has the queue ordered anew, as priorities have changed."""
+        self._order = None
+
+    def main(self, now: float, *, full: bool = False, only: int | None = None) -> list[Start]:
+        """Makes a pass of the main loop at a time in seconds since 1970.
+
+        Args:
+            now: The time.
+            full: All jobs are tested.
+            only: The only job that is tested, in its partitions.
+        """
         rules = self.rules._replace(depth=len(self.jobs) + 1) if full else self.rules
-        return self._pass(main_pass, rules, (), now, backfilled=False)
+        return self._pass(main_pass, rules, (), now, backfilled=False, only=only)
+
+    def startable(self, now: float) -> tuple[Ints, Flags]:
+        """Returns the (P,) pending jobs in the order of scheduling, and whether each of them alone may start now.
+
+        Dependencies, limits, reservations, licences, partitions and free nodes count, jobs ahead in the queue do not.
+        """
+        if not self.pending:
+            return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        flags = self._space.startable
+        flags[self._waiting()] = False
+        rules = self.rules._replace(trial=True, depth=np.iinfo(np.int64).max, partition_depth=0)
+        pending, kernel = self.ordered(now), cast(Any, main_pass)
+        kernel(*self._state(pending), rules, self._space, now)
+        jobs = self.in_order(now)
+        return jobs, flags[jobs]
+
+    def in_order(self, now: float) -> Ints:
+        """Returns the (P,) pending jobs in the order of scheduling, without those that are held."""
+        if not self.pending:
+            return np.zeros(0, np.int64)
+        entries = self.ordered(now).job
+        _, first = np.unique(entries, return_index=True)
+        jobs = entries[np.sort(first)]
+        return jobs[self.running.last[jobs] == 0]
 
     def backfill(self, now: float) -> list[Start]:
         """Makes a pass of sched/backfill at a time in seconds since 1970."""
         return self._pass(backfill_pass, self.rules, (self._plan,), now, backfilled=True)
 
-    def _pass(self, kernel: Any, rules: Rules, plan: tuple[Any, ...], now: float, *, backfilled: bool) -> list[Start]:
+    def _state(self, pending: PendingJobs) -> tuple[Any, ...]:
+        """The first arguments of a pass over some pending jobs."""
+        table = self.jobs
+        access = Access(self.members, table.features, table.feature, self.service, self.calendar)
+        quotas = self.limits.quotas
+        return self.nodes, self.usage, table.demands, self.running, quotas, self.preemption, pending, access
+
+    def _pass(
+        self,
+        kernel: Any,
+        rules: Rules,
+        plan: tuple[Any, ...],
+        now: float,
+        *,
+        backfilled: bool,
+        only: int | None = None,
+    ) -> list[Start]:
         if not self.pending:
             return []
         self._reserve_places(len(self.pending) * len(self.nodes.cpus))
-        table = self.jobs
-        access = Access(self.members, table.features, table.feature, self.service, self.calendar)
-        state = (
-            self.nodes,
-            self.usage,
-            table.demands,
-            self.running,
-            self.limits.quotas,
-            self.preemption,
-            self.ordered(now),
-        )
-        count = kernel(*state, access, rules, *plan, self._space, now)
+        pending = self.ordered(now)
+        if only is not None:
+            rows = pending.job == only
+            pending = PendingJobs(*(column[rows] for column in pending))
+        count = kernel(*self._state(pending), rules, *plan, self._space, now)
         started = [self._started(job, now, backfilled=backfilled) for job in self._space.started[:count].tolist()]
         for one in started:
             del self.pending[one.job]
@@ -421,7 +467,7 @@ class SlurmScheduler:
         listed = np.repeat(waiting, entries)
         within = np.arange(len(listed)) - np.repeat(np.cumsum(entries) - entries, entries)
         partitions = self._partition[self._first_entry[listed] + within]
-        priority = self._priorities(listed, partitions)
+        priority = self.priorities(listed, partitions)
         keys = partitions, listed, jobs.submitted[listed], -priority, -self._tier[partitions]
         order = np.lexsort((*keys, jobs.reservation[listed] < 0))
         order = order[priority[order] > -math.inf]

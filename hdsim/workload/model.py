@@ -93,6 +93,7 @@ class Workload:
         dropped: Fault of each infeasible job of the file.
         settings: Arguments of :func:`hdsim.workload.load.load_workload`; empty for other jobs, also for some of its.
         reference_gflops: Speed that `runtime` refers to in GFLOP/s, None if the file has seconds.
+        site: Rules of the site that ran the jobs, a :class:`hdsim.site.model.Site`, None where they are not known.
     """
 
     __deepcopy__ = itself
@@ -132,6 +133,7 @@ class Workload:
     header: dict[str, Any] = field(default_factory=dict)
     dropped: tuple[WorkloadError, ...] = ()
     reference_gflops: float | None = None
+    site: Any = None
     settings: dict[str, Any] = field(default_factory=dict, init=False)
 
     @classmethod

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decision_kinds import OBSERVATIONS
 
 import hdsim
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import DecisionProblem
-from hdsim.decisions.kinds import OBSERVATIONS
 from hdsim.platform.load import load_platform
 from hdsim.scheduling.agent import Agent
 from hdsim.scheduling.orders import ORDERS, job_order
@@ -60,7 +60,7 @@ class Recorder(Agent):
             self.problem.act(int(self.rng.choice(self.problem.mask().nonzero()[0])))
 
 
-@pytest.mark.parametrize("observation", OBSERVATIONS.bundled)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
 @pytest.mark.parametrize("action", ["policy_pair", "job", "node"])
 def test_an_observation_does_not_depend_on_later_jobs(action: str, observation: str) -> None:
     platform = load_platform(resolve("platforms", "gaia"))
@@ -84,7 +84,7 @@ def test_hdeeprms_scales_are_an_option_that_tells_of_later_jobs(observation: str
     assert seen[0] != seen[1]
 
 
-@pytest.mark.parametrize("observation", OBSERVATIONS.bundled)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_an_observation_is_the_same_where_jobs_become_known_on_their_submission(observation: str) -> None:
     jobs = workload(2)
     platform = load_platform(resolve("platforms", "gaia"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decision_kinds import ACTIONS, OBSERVATIONS
 from test_decisions import PLATFORM, workload
 from test_quantities import PLATFORM as EIGHT_NODES
 from test_quantities import workload as quantities_workload
@@ -13,7 +14,7 @@ from test_quantities import workload as quantities_workload
 import hdsim
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import DecisionProblem
-from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
+from hdsim.decisions.kinds import OBSERVATIONS as KINDS_OF_OBSERVATIONS
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.windows import Window, windows
 from hdsim.workload.generators.families import draw_workload
@@ -116,8 +117,8 @@ def take_over(
     return simulation, agent.seen
 
 
-@pytest.mark.parametrize("action", ACTIONS.bundled)
-@pytest.mark.parametrize("observation", OBSERVATIONS.bundled)
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_an_agent_that_takes_over_sees_what_a_watcher_sees(action: str, observation: str) -> None:
     simulation, _ = take_over(PLATFORM, workload(4, 50), action, observation, "easy")
     cluster = simulation.cluster
@@ -138,7 +139,7 @@ def test_so_it_does_with_other_events(observation: str, options: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    "observation", [name for name, each in OBSERVATIONS.classes().items() if not each.needs_core_ids]
+    "observation", [name for name in OBSERVATIONS if not KINDS_OF_OBSERVATIONS.classes()[name].needs_core_ids]
 )
 def test_so_it_does_on_quantities(observation: str) -> None:
     jobs = quantities_workload(6, 80, QUANTITIES)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from decision_kinds import ACTIONS, OBSERVATIONS
 from decision_oracle import Oracle, Snapshot, snapshot
 from gymnasium.utils import seeding
 from schedules import cores_of_jobs
@@ -14,7 +15,6 @@ from hdsim.cluster import invariants
 from hdsim.cluster.state import Cluster
 from hdsim.decisions import DecisionProblem
 from hdsim.decisions.actions.policy_pair import PAIRS
-from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError
 
@@ -105,7 +105,7 @@ def next_job(env: SchedulingEnv, at: Snapshot) -> int | None:
     return next(iter(at.queue), None) if proposed is None else proposed
 
 
-@pytest.mark.parametrize("action", ACTIONS.bundled)
+@pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("observation", ["normal", "small", "minimal"])
 @pytest.mark.parametrize("scale", ["seen", *ci("workload")])
 def test_hdeeprm_observations(action: str, observation: str, scale: str) -> None:
@@ -136,7 +136,7 @@ def test_sizes_of_hdeeprm_observations_on_gaia() -> None:
     ]
 
 
-@pytest.mark.parametrize("action", ACTIONS.bundled)
+@pytest.mark.parametrize("action", ACTIONS)
 def test_jobs_observation(action: str) -> None:
     jobs = workload(4)
     player = Player(environment(action, "jobs", jobs, **({"queue_size": 5} if action != "job" else {"queue_size": 7})))
@@ -153,7 +153,7 @@ def test_jobs_observation(action: str) -> None:
 @pytest.mark.parametrize(
     ("action", "settings"),
     [
-        *((action, {}) for action in ACTIONS.bundled),
+        *((action, {}) for action in ACTIONS),
         ("job", {"commit": True, "backfill": "rlscheduler"}),
         # Delayed once, a job starts without a decision.
         ("accept", {"max_delays": 1, "backfill": "easy"}),
@@ -198,7 +198,7 @@ def placed_by(player: Player, at: Snapshot) -> tuple[int | None, dict[int, int]]
     return partial.job, {int(n): int(partial.chosen[n]) for n in partial.chosen.nonzero()[0]}
 
 
-@pytest.mark.parametrize("action", ACTIONS.bundled)
+@pytest.mark.parametrize("action", ACTIONS)
 def test_nodes_observation(action: str) -> None:
     jobs = workload(5)
     player = Player(environment(action, "nodes", jobs))
@@ -232,7 +232,7 @@ def test_nodes_bandwidth_observation(action: str) -> None:
     assert slowed > 20
 
 
-@pytest.mark.parametrize("action", ACTIONS.bundled)
+@pytest.mark.parametrize("action", ACTIONS)
 def test_graph_observation(action: str) -> None:
     jobs = workload(6)
     player = Player(environment(action, "graph", jobs, queue_size=6))
@@ -478,8 +478,8 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
         requested_cores=rng.choice([2, 4, 8], 30),
         requested_gpus=rng.choice([0, 2, 4], 30),
     )
-    for action in ACTIONS.bundled:
-        for observation in OBSERVATIONS.bundled:
+    for action in ACTIONS:
+        for observation in OBSERVATIONS:
             env = SchedulingEnv(platform, jobs, action, observation, "energy_consumption", reward="integrated")
             observed, info = env.reset(seed=1)
             over, total = False, 0.0
@@ -498,7 +498,7 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"action": "jobs"}, "env.action: expected one of policy_pair, job, node, backfill, accept, got 'jobs'"),
+        ({"action": "jobs"}, "env.action: accept, site_job, site_priority, got 'jobs'"),
         ({"observation": "graphs"}, "did you mean 'graph'"),
         ({"queue_size": 3}, "unknown setting of action policy_pair and observation minimal"),
         ({"action": "job", "queue_siz": 3}, "did you mean 'queue_size'"),

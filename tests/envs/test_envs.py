@@ -14,6 +14,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from decision_kinds import ACTIONS, OBSERVATIONS
 from decision_oracle import Oracle, snapshot
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
@@ -23,12 +24,12 @@ from tiers import ALL, nightly
 import hdsim
 import hdsim.envs
 from hdsim.cluster import invariants
-from hdsim.decisions.kinds import ACTIONS, OBJECTIVES, OBSERVATIONS
+from hdsim.decisions.kinds import OBJECTIVES
 from hdsim.envs.episodes import Episodes, make_traces
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import BackendError, ConfigError, DecisionError
 
-KINDS = list(itertools.product(ACTIONS.bundled, OBSERVATIONS.bundled))
+KINDS = list(itertools.product(ACTIONS, OBSERVATIONS))
 RATES = [
     "avg_job_slowdown",
     "avg_bounded_slowdown",
@@ -88,7 +89,7 @@ def test_autoreset_mode_is_declared() -> None:
     assert environment("job", "jobs").metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
-@pytest.mark.parametrize("action", ACTIONS.bundled)
+@pytest.mark.parametrize("action", ACTIONS)
 def test_masked_random_play_makes_no_invalid_move(action: str) -> None:
     steps, rng = 33_400 if ALL else 4_000, np.random.default_rng(1)
     settings = {"job": {"void": True, "queue_size": 16}, "node": {"void": True}}.get(action, {})
@@ -187,10 +188,10 @@ def test_void_is_forbidden_when_nothing_else_would_happen() -> None:
     assert over
 
 
-@pytest.mark.parametrize("action", ACTIONS.bundled)
+@pytest.mark.parametrize("action", ACTIONS)
 def test_nodes_may_fail(action: str) -> None:
     failures = {"_target_": "hdsim.failures.Exponential", "mtbf": 400.0, "mttr": 30.0}
-    for observation in OBSERVATIONS.bundled:
+    for observation in OBSERVATIONS:
         env = environment(action, observation, workload(1, 60), failures=failures, objective="avg_job_slowdown")
         observed, info = env.reset(seed=2)
         over, rng = False, np.random.default_rng(0)
@@ -206,7 +207,7 @@ def test_nodes_may_fail(action: str) -> None:
 
 @pytest.mark.parametrize("contention", ["threshold", *nightly("none")])
 @pytest.mark.parametrize("objective", RATES)
-@pytest.mark.parametrize("action", ACTIONS.bundled)
+@pytest.mark.parametrize("action", ACTIONS)
 def test_sampled_rates(action: str, objective: str, contention: str) -> None:
     jobs = workload(12, 30)
     env = environment(action, "minimal", jobs, objective=objective, contention=contention, reward_scale=0.5)
@@ -484,7 +485,7 @@ def test_settings_that_cannot_be(settings: dict, message: str) -> None:
 
 
 def test_every_objective_runs_with_every_action_it_is_for() -> None:
-    cases = itertools.product(ACTIONS.bundled, OBJECTIVES.classes().items(), ["sampled", "integrated"])
+    cases = itertools.product(ACTIONS, OBJECTIVES.classes().items(), ["sampled", "integrated"])
     for action, (name, kind), reward in cases:
         if kind.only_action in (None, action):
             player = Player(environment(action, "minimal", workload(1, 12), objective=name, reward=reward))

@@ -135,7 +135,13 @@ def make_site(**rules: Any) -> Site:
 
 
 def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True) -> Result:
-    """Replays jobs: ``at``, ``runtime``, ``cpus``, ``user`` and further columns; by default of u1 at 0 for 100 s."""
+    """Replays jobs of `make_jobs`."""
+    platform = Platform.from_dict(platform_document(site), "test")
+    return simulate(platform, make_jobs(site, jobs), SlurmAgent(site), check=check)
+
+
+def make_jobs(site: Site, jobs: list[dict[str, Any]]) -> Workload:
+    """Jobs: ``at``, ``runtime``, ``cpus``, ``user`` and further columns; by default of u1 at 0 for 100 s."""
     users, names = ["u1", "u2", "u3", "u4"], [job.pop("name", "") for job in jobs]
     qos = [list(site.qos).index(job.pop("qos", next(iter(site.qos)))) for job in jobs]
     at = [job.pop("at", 0.0) for job in jobs]
@@ -148,7 +154,7 @@ def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True) -> Res
     status = [job.pop("status", 1) for job in jobs]
     code = [job.pop("code", 0) for job in jobs]
     own = {key: np.array([job.get(key) for job in jobs], object) for job in jobs for key in job}
-    workload = Workload.from_columns(
+    return Workload.from_columns(
         job_id=ids,
         submission_time=at,
         runtime=runtime,
@@ -169,9 +175,8 @@ def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True) -> Res
             "executable": dict(enumerate(sorted(set(names)))),
         },
         further={"cpus": np.array(cpus), **own},
+        site=site,
     )
-    platform = Platform.from_dict(platform_document(site), "test")
-    return simulate(platform, workload, SlurmAgent(site), check=check)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,11 @@ class Evaluation:
         return best
 
 
+def site_baselines(site: Any) -> dict[str, Any]:
+    """The scheduler of a site with its rules (:class:`hdsim.site.model.Site`), by name."""
+    return {"slurm": {"_target_": "hdsim.agents.slurm.SlurmAgent", "site": site}}
+
+
 def classic_baselines(problem: DecisionProblem) -> dict[str, Any]:
     """Classic policies with the same kind of decisions as the agent of a problem, by name.
 

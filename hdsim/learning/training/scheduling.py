@@ -11,13 +11,14 @@ import numpy as np
 from hdsim.backends.base import Backend, make_backend
 from hdsim.backends.sim import Sim
 from hdsim.decisions import DecisionProblem
+from hdsim.decisions.actions.site import UnderSite
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.vector import SAME_STEP, SchedulingVectorEnv, ShareVectorEnv, local_vector
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent
-from hdsim.learning.training.evaluation import Evaluation, classic_baselines
+from hdsim.learning.training.evaluation import Evaluation, classic_baselines, site_baselines
 from hdsim.learning.training.task import EpisodeTask, check_patience, untrained_agent
-from hdsim.learning.training.windows import held_out
+from hdsim.learning.training.windows import held_out_windows
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.simulation import simulate
@@ -51,8 +52,8 @@ class SchedulingTask(EpisodeTask):
     ) -> None:
         train, env = config["train"], config["env"]
         agent = untrained_agent(config)
-        jobs = train["window_jobs"]
-        if jobs is None:
+        window = train["window_jobs"]
+        if window is None:
             raise ConfigError("expected the number of jobs of a held-out window, got null", where="train.window_jobs")
         backend = backend or make_backend(config["backend"])
         if backend.episodes is None:
@@ -64,12 +65,15 @@ class SchedulingTask(EpisodeTask):
                 where="agent.num_envs",
             )
         check_patience(train)
-        kept = 0 if traces else env["jobs"] or jobs
-        validation, test = held_out(len(workload), jobs, validation=train["validation"], test=train["test"], kept=kept)
+        kept = 0 if traces else env["jobs"] or (1 if isinstance(window, str) else window)
+        validation, test = held_out_windows(
+            workload.submission_time, window, validation=train["validation"], test=train["test"], kept=kept
+        )
+        most = max(part.stop - part.start for part in (*validation, *test))
         # Options that episodes and replays share.
         options = {**{group: config[group] for group in ("contention", "network", "failures")}, **backend.episodes}
-        _check_traces(traces, workload, [slice(start, start + jobs) for start in (*validation, *test)])
-        windows = [] if traces else [(start, jobs) for start in (*validation, *test)]
+        _check_traces(traces, workload, (*validation, *test))
+        windows = [] if traces else [(part.start, part.stop - part.start) for part in (*validation, *test)]
         settings = {
             "platform": platform,
             "workload": traces or workload,
@@ -79,7 +83,7 @@ class SchedulingTask(EpisodeTask):
             **env,
         }
         if backend.brings_jobs and settings.get("max_steps") is None:
-            settings["max_steps"] = env["jobs"] or jobs
+            settings["max_steps"] = env["jobs"] or most
         here = real or (agent if agent.reads_environments else None)
         _check_place(train, here)
         environments = [SchedulingEnv(**settings) for _ in range(1 if here is None else agent.num_envs)]
@@ -97,9 +101,11 @@ class SchedulingTask(EpisodeTask):
             )
         problem = environments[0].problem
         actions = getattr(problem.action, "names", None) or [str(index) for index in range(environments[0].n_actions)]
-        baselines = (
-            classic_baselines(problem) if train["baselines"] is None else {name: name for name in train["baselines"]}
-        )
+        own = site_baselines(workload.site) if isinstance(problem.action, UnderSite) else {}
+        if train["baselines"] is None:
+            baselines = own or classic_baselines(problem)
+        else:
+            baselines = {name: own.get(name, name) for name in train["baselines"]}
         for spec in baselines.values():
             make_agent(spec)
         metric = train["metric"] or environments[0].objective.metric
@@ -110,9 +116,7 @@ class SchedulingTask(EpisodeTask):
         self.agent, self.environments, self.vector = agent, environments, vector
         self.evaluation = Evaluation(metric, partial(simulate, platform, **options, seed=config["seed"]))
         self.traces, self.baselines, self.actions = traces or [workload], baselines, actions
-        self.validation, self.test = (
-            [workload[first : first + jobs] for first in starts] for starts in (validation, test)
-        )
+        self.validation, self.test = ([workload[part] for part in parts] for parts in (validation, test))
         agent.attach(environments, self.evaluation)
 
     def sources(self) -> dict[str, Any]:

@@ -108,6 +108,7 @@ class Rules(NamedTuple):
         least_loaded: (P,) whether the jobs of a partition take the least loaded nodes first (LLN).
         busy_first: bf_busy_nodes: sched/backfill takes nodes with jobs first for later starts.
         serial_last: pack_serial_at_end: jobs of one CPU take the last nodes first.
+        trial: The main loop tests each job as if it were the only pending one, and starts none.
     """
 
     resolution: float
@@ -124,6 +125,7 @@ class Rules(NamedTuple):
     least_loaded: Flags
     busy_first: bool
     serial_last: bool
+    trial: bool
 
 
 class Plan(NamedTuple):
@@ -161,6 +163,7 @@ class Space(NamedTuple):
         users: (U,) jobs of each user that were tested.
         started: (J,) jobs that the pass has started.
         reason: (J,) code of the reason why each job does not start.
+        startable: (J,) whether a trial has found that each job may start.
     """
 
     chosen: Chosen
@@ -174,6 +177,7 @@ class Space(NamedTuple):
     users: Ints
     started: Ints
     reason: Ints
+    startable: Flags
 
 
 def _words(nodes: int) -> int:
@@ -205,6 +209,7 @@ def make_space(core: Ints, switches: int, partitions: int, users: int, jobs: int
         np.zeros(users, np.int64),
         np.zeros(jobs, np.int64),
         np.zeros(jobs, np.int64),
+        np.zeros(jobs, np.bool_),
     )
 
 
@@ -329,7 +334,7 @@ def main_pass(
     space.counts[:] = 0
     for place in range(len(pending.job)):
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
-        if running.last[job] > 0:
+        if running.last[job] > 0 or (rules.trial and space.startable[job]):
             continue
         if row < 0 and space.closed[partition]:
             space.reason[job] = PRIORITY
@@ -356,15 +361,18 @@ def main_pass(
             if limited:
                 space.reason[job] = limited
                 continue
+            if rules.trial:
+                space.startable[job] = True
+                continue
             hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
             started += 1
             continue
-        if preemption.enabled and not blocked:
+        if preemption.enabled and not blocked and not rules.trial:
             members = access.members[partition]
             preempt(nodes, usage, demands, running, preemption, job, members, space.among, space.future, chosen, now)
         space.reason[job] = NOT_AVAILABLE if reserved else RESOURCES
-        if row < 0 and not reserved:
+        if row < 0 and not reserved and not rules.trial:
             space.closed[partition] = True
             for node in range(len(space.open)):
                 space.open[node] &= not access.members[partition, node]

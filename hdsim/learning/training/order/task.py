@@ -19,7 +19,7 @@ from hdsim.learning.training.order.evolution import RULES, OrderEvolution
 from hdsim.learning.training.order.windows import AWAY, JOBS, JOBS_AWAY, OrderWindow, draw_away, draw_home
 from hdsim.learning.training.scheduling import jobs_facts, platform_facts
 from hdsim.learning.training.task import Task, check_patience
-from hdsim.learning.training.windows import VALIDATION, held_out
+from hdsim.learning.training.windows import VALIDATION, held_out_windows
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
 from hdsim.scheduling.learned.network import COLUMNS
@@ -113,8 +113,7 @@ class OrderTask(Task):
                 raise fault
         if not isinstance(backend, Sim):
             raise ConfigError(f"expected sim with train.evolution, got {backend.name}", where="backend")
-        jobs = train["window_jobs"]
-        _, test = held_out(len(workload), jobs, validation=0, test=train["test"])
+        _, test = held_out_windows(workload.submission_time, train["window_jobs"], validation=0, test=train["test"])
         names = ORDERS if train["baselines"] is None else train["baselines"]
         settings = dict(train["evolution"])
         if settings.get("start") is not None:
@@ -124,7 +123,7 @@ class OrderTask(Task):
         rng, least = np.random.default_rng(0), evolution.least_slowdown  # the same windows for every seed
         self.validation = [draw_home(rng, "validation") for _ in range(validation)]
         self.validation += [draw_away(rng, "validation", least=least) for _ in range(validation)]
-        self.test = [workload[first : first + jobs] for first in test]
+        self.test = [workload[part] for part in test]
         options = {group: config[group] for group in ("contention", "network", "failures")} | {**backend.episodes}
         replay = partial(simulate, platform, **options, seed=config["seed"])
         self.evaluation = Evaluation("mean_bounded_slowdown", replay)

@@ -1,0 +1,411 @@
+"""slurmctld's scheduling of the jobs of a site on a cluster: what is pending when, and when passes are made."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdsim.cluster.state import FinalState
+from hdsim.errors import ConfigError, WorkloadError
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
+    from hdsim.site.model import Site
+    from hdsim.site.scheduler import SlurmScheduler, Start
+    from hdsim.util.arrays import Flags, Floats, Ints
+    from hdsim.workload.model import Workload
+
+#: Seconds in which no change is missed: slurmctld looks once a second.
+_TICK = 1.0
+#: Seconds after which a requeued job is eligible: the lifetime of a credential, and one.
+_REQUEUE_DELAY = 121.0
+#: Status of SWF of jobs that were cancelled.
+_CANCELLED = 5
+_SUCCEEDED = int(FinalState.COMPLETED_SUCCESSFULLY)
+#: sacct's words for the states of jobs that have ended.
+_STATES = {
+    FinalState.COMPLETED_SUCCESSFULLY: "COMPLETED",
+    FinalState.COMPLETED_FAILED: "FAILED",
+    FinalState.COMPLETED_WALLTIME_REACHED: "TIMEOUT",
+    FinalState.COMPLETED_KILLED: "CANCELLED",
+}
+
+
+class SlurmScheduling:
+    """Schedules the jobs of a site as slurmctld does.
+
+    After a change the main loop runs ``batch_sched_delay`` later, over all jobs each ``sched_interval``; sched/backfill
+    runs each ``bf_interval`` in which something has changed. Passes are made at whole seconds.
+
+    At every instant `note`, then the passes that are due, of `run_passes` or of an agent's own after `opens`, then
+    `wake` are called.
+
+    Args:
+        site: The site.
+        cluster: The cluster.
+        jobs: Its jobs with names, by default as they are.
+        usage: (A,) what root and the associations of the site have used before the begin, None for nothing.
+        names_nodes: The column ``nodes`` has the nodes of the jobs, which takes a third of the time.
+        own_passes: An agent makes passes in place of the main loop and sched/backfill.
+
+    Attributes:
+        scheduler: The queue and the passes.
+        begin: Seconds since 1970 of the first submission.
+        offered: Pending jobs that an agent chooses from, and whether each may start now; None without a decision.
+
+    Raises:
+        ConfigError: The platform is not that of the site, or the site has rules that are not simulated.
+        WorkloadError: A job asks for something that the site lacks.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        cluster: Cluster,
+        *,
+        jobs: Workload | None = None,
+        usage: Floats | None = None,
+        names_nodes: bool = True,
+        own_passes: bool = False,
+    ) -> None:
+        from hdsim.site.beginning import running_at_begin
+        from hdsim.site.dependencies import Progress, dependencies_of
+        from hdsim.site.jobs_table import jobs_table
+        from hdsim.site.platform import nodes_of
+        from hdsim.site.scheduler import SlurmScheduler
+        from hdsim.site.workload import columns_of
+
+        workload, platform = jobs or cluster.workload, cluster.platform
+        self.site, self.names_nodes = site, names_nodes
+        self.offered: tuple[Ints, Flags] | None = None
+        self._check_platform(cluster, [kind.cpus for _, kind in nodes_of(self.site)])
+        columns = columns_of(workload)
+        table = jobs_table(columns, self.site, workload.source)
+        self.begin = float(workload.original_submission_time[0]) if len(table) else 0.0
+        self._resumed = running_at_begin(workload)
+        self.scheduler: SlurmScheduler = SlurmScheduler(self.site, table, self.begin)
+        if usage is not None and self.scheduler.multifactor is not None:
+            self.scheduler.multifactor.fair_share.begin_with(usage)
+        self._jobs = table
+        given = self.scheduler.parameters
+        self._delay = max(float(given["batch_sched_delay"]), 0.0)
+        self._full_interval = max(float(given["sched_interval"]), _TICK)
+        self._backfill_interval = max(float(given["bf_interval"]), _TICK)
+        self._backfills = self.site.slurm.type == "backfill" and not own_passes
+        self._later: list[tuple[float, int]] = []  # jobs that are looked at again: not eligible yet, or cancelled then
+        try:
+            self._dependencies = dependencies_of(columns)
+        except ValueError as error:
+            raise WorkloadError(f"dependency: {error}", where=workload.source) from None
+        self._progress = Progress(len(workload))
+        self._dependents: dict[int, list[int]] = {}
+        for job, dependency in self._dependencies.items():
+            for other in dependency.jobs:
+                self._dependents.setdefault(other, []).append(job)
+        self._cancelled = _cancelled(workload, self.begin)
+        self._doomed: dict[int, float] = {}  # preempted jobs, with the time at which they end
+        self._main_at = math.inf
+        self._full_at = self.begin
+        self._full = False  # the last pass that was due is over all jobs
+        self._backfill_at = self.begin
+        self._changed = False  # since the last pass of sched/backfill
+        self._untested = True  # something has changed since the last pass over all jobs
+        self._cores = _cores_of(platform)
+        self._called = -math.inf
+        reasons: list[str] = [""] * len(workload)
+        on: list[str] = [""] * len(workload)
+        self._reasons, self._on = reasons, on
+        self._states: list[str] = [""] * len(workload)
+        self._restarts = [0] * len(workload)
+        cluster.own_sizes = True
+        cluster.columns.update(_result_columns(workload, columns, reasons, on))
+        cluster.columns.update(state=self._states, restart=self._restarts)
+
+    def _check_platform(self, cluster: Cluster, cpus: list[int]) -> None:
+        if not cluster.has_core_ids:
+            raise ConfigError("slurm: expected a backend with core ids and a platform of kind cores", where="agent")
+        have = cluster.platform.node_cpu_cores.tolist()
+        if have != cpus:
+            raise ConfigError(
+                f"expected the platform of the site, {len(cpus)} nodes with {sum(cpus)} CPUs, got {len(have)} nodes "
+                f"with {sum(have)}; site=FOLDER takes its platform.json",
+                where="platform.path",
+            )
+
+    def note(self, cluster: Cluster) -> None:
+        """Takes note of what has happened; called once at every instant."""
+        scheduler, now = self.scheduler, self.begin + cluster.now
+        if scheduler.calculate(now) and scheduler.pending:
+            self._changed = self._untested = True
+        changed = False
+        for job in cluster.ended:
+            scheduler.end(job, now)
+            changed = True
+            preempted = self._doomed.pop(job, None) is not None
+            self._states[job] = "PREEMPTED" if preempted else _STATES.get(FinalState(cluster.state[job]), "NODE_FAIL")
+            if job in cluster.queue:
+                self._restarts[job] = cluster.note_run(job)
+                self._reasons[job] = self._on[job] = self._states[job] = ""
+                # Slurm counts a requeued job as submitted now.
+                self._jobs.submitted[job], self._jobs.eligible[job] = now, now + _REQUEUE_DELAY
+            else:
+                self._finish(job, now, succeeded=cluster.state[job] == _SUCCEEDED)
+        for node in cluster.node_changes:
+            scheduler.set_service(node, up=node not in cluster.down)
+            changed = True
+        for job in cluster.withdrawn:
+            self._withdraw(job)
+            self._finish(job, now)
+            changed = True
+        for job in cluster.rejected:
+            self._reasons[job] = self._reasons[job] or "BadConstraints"
+        if self._resumed:
+            self._resume(cluster)
+        for job in list(cluster.submitted):
+            if job not in cluster.queue:
+                continue
+            # Dependencies are simulated, other begins are as recorded.
+            again = job in cluster.ended
+            eligible = now if job in self._dependencies and not again else float(self._jobs.eligible[job])
+            heapq.heappush(self._later, (max(eligible, now), job))
+            if job in self._cancelled:
+                heapq.heappush(self._later, (max(self._cancelled[job], now), job))
+        while self._later and self._later[0][0] <= now:
+            _, job = heapq.heappop(self._later)
+            if job in cluster.queue:
+                changed |= self._look_at(cluster, job, now)
+            elif self._doomed.get(job, math.inf) <= now:
+                self._end(cluster, job)
+        if changed:
+            self._changed = self._untested = True
+            self._main_at = min(self._main_at, math.ceil(now) + self._delay)
+
+    def _resume(self, cluster: Cluster) -> None:
+        """Starts the jobs that run at the begin; those for which there is no free CPU are rejected."""
+        from hdsim.site.beginning import resume
+
+        for job, (start, nodes) in self._resumed.items():
+            made = resume(self.scheduler, job, start, nodes)
+            if made is None:
+                self._turn_away(cluster, job, self.begin, "Resources")
+            else:
+                self._start(cluster, [made])
+                self._progress.started[job] = start
+        self._resumed = {}
+
+    def state_at(self, now: float) -> SlurmScheduler:
+        """Returns the scheduler, priorities being calculated until a time in seconds since the first submission."""
+        self.scheduler.calculate(self.begin + now)
+        return self.scheduler
+
+    def _look_at(self, cluster: Cluster, job: int, now: float) -> bool:
+        """Cancels a job, or submits it when its dependency is fulfilled; returns whether it is newly pending."""
+        if self._cancelled.get(job, math.inf) <= now:
+            self._withdraw(job)
+            self._turn_away(cluster, job, now, self._reasons[job] or "None")
+            return False
+        dependency = self._dependencies.get(job)
+        if job in self.scheduler.pending or (dependency is None and self._jobs.eligible[job] > now):
+            return False
+        if dependency is not None:
+            fulfilled, later = self._progress.verdict(dependency, now)
+            if fulfilled is None:
+                self._turn_away(cluster, job, now, "DependencyNeverSatisfied")
+                return False
+            if not fulfilled:
+                self._reasons[job] = "Dependency"
+                if later < math.inf:
+                    heapq.heappush(self._later, (later, job))
+                return False
+            self._jobs.eligible[job] = now
+        return self._submit(cluster, job, now)
+
+    def _finish(self, job: int, now: float, *, succeeded: bool = False) -> None:
+        """Notes the end of a job, and looks at those that depend on it."""
+        self._progress.ended[job], self._progress.succeeded[job] = now, succeeded
+        self._release(job, now)
+
+    def _release(self, job: int, now: float) -> None:
+        for other in self._dependents.get(job, ()):
+            heapq.heappush(self._later, (now, other))
+
+    def _turn_away(self, cluster: Cluster, job: int, now: float, word: str) -> None:
+        self._reasons[job] = word
+        cluster.reject(job)
+        self._finish(job, now)
+
+    def _submit(self, cluster: Cluster, job: int, now: float) -> bool:
+        """Adds a job to the pending ones, or turns it away; returns whether it is pending."""
+        word = self.scheduler.refusal(job)
+        if word:
+            self._turn_away(cluster, job, now, word)
+            return False
+        self.scheduler.submit(job, now)
+        return True
+
+    def _withdraw(self, job: int) -> None:
+        if job in self.scheduler.pending:
+            self._note_reasons([job])
+            self.scheduler.withdraw(job)
+
+    def is_due(self, cluster: Cluster) -> bool:
+        """Whether a pass is due: of the main loop, or of sched/backfill."""
+        now = self.begin + cluster.now
+        return self._main_is_due(now) or self._backfill_is_due(now)
+
+    def opens(self, cluster: Cluster) -> bool:
+        """Whether a pass of the main loop is due, which counts as made from then on."""
+        now = self.begin + cluster.now
+        if not self.scheduler.pending:
+            self._main_at = math.inf
+            return False
+        self._full, due = now >= self._full_at, self._main_is_due(now)
+        if self._full:
+            self._full_at = self._next(now, self._full_interval)
+        if due:
+            self._main_at = math.inf
+            self._untested = not self._full
+        return due
+
+    def _main_is_due(self, now: float) -> bool:
+        again = now >= self._full_at and (self._untested or self.scheduler.depends_on_time)
+        return bool(self.scheduler.pending) and (now >= self._main_at or again)
+
+    def _backfill_is_due(self, now: float) -> bool:
+        return bool(self.scheduler.pending) and self._backfills and now >= self._backfill_at and self._changed
+
+    def run_passes(self, cluster: Cluster) -> None:
+        """Makes the passes that are due."""
+        scheduler, now = self.scheduler, self.begin + cluster.now
+        waiting = bool(scheduler.pending)
+        if self.opens(cluster):
+            self._start(cluster, scheduler.main(now, full=self._full))
+            self._preempt(cluster, now)
+        if waiting and self._backfills and now >= self._backfill_at:
+            self._backfill_at = self._next(now, self._backfill_interval)
+            if self._changed:
+                self._changed = False
+                self._start(cluster, scheduler.backfill(now))
+                self._preempt(cluster, now)
+
+    def start(self, cluster: Cluster, job: int) -> bool:
+        """Starts a pending job, if it may start now; returns whether it has started."""
+        started = self.scheduler.main(self.begin + cluster.now, only=job)
+        self._start(cluster, started)
+        return bool(started)
+
+    def _preempt(self, cluster: Cluster, now: float) -> None:
+        """Ends the jobs that the last pass has preempted, those with a time of grace later."""
+        for job in self.scheduler.preempted:
+            if job in self._doomed:
+                continue
+            self._doomed[job] = now + self.scheduler.grace(job)
+            if self._doomed[job] > now:
+                heapq.heappush(self._later, (self._doomed[job], job))
+            else:
+                self._end(cluster, job)
+
+    def _end(self, cluster: Cluster, job: int) -> None:
+        if job not in cluster.running:
+            return
+        if self.scheduler.requeues(job):
+            cluster.requeue(job)
+        else:
+            cluster.kill(job)
+
+    def _next(self, now: float, interval: float) -> float:
+        """The next multiple of an interval since the begin."""
+        return self.begin + (math.floor((now - self.begin) / interval) + 1.0) * interval
+
+    def _start(self, cluster: Cluster, started: list[Start]) -> None:
+        if not started:
+            return
+        self._changed = self._untested = True
+        idle = cluster.cores.idle
+        jobs = [one.job for one in started]
+        self._note_reasons(jobs)
+        for one in started:
+            chosen = []
+            for node, cpus, asked in zip(one.nodes, one.cpus, one.gpus, strict=True):
+                begin, end, gpus = self._cores[node]
+                chosen.append(begin + np.flatnonzero(idle[begin:end])[:cpus])
+                if asked:
+                    chosen.append(gpus[idle[gpus]][:asked])
+            cluster.start(one.job, cluster.cores.placement_of(np.concatenate(chosen)))
+            if self.names_nodes:
+                self._on[one.job] = self.scheduler.node_list(one.nodes)
+            self._progress.started[one.job] = self.begin + cluster.now
+            self._release(one.job, self.begin + cluster.now)
+
+    def _note_reasons(self, jobs: list[int]) -> None:
+        for job, word in zip(jobs, self.scheduler.reasons_of(jobs), strict=True):
+            if word != "None" or not self._reasons[job]:
+                self._reasons[job] = word
+
+    def wake(self, cluster: Cluster) -> None:
+        """Asks for a pass when something may happen; called last at every instant."""
+        now, following = self.begin + cluster.now, math.inf
+        if self._later:
+            following = self._later[0][0]
+        if self.scheduler.pending:
+            following = min(following, self._main_at, self._full_at)
+            if self._backfills and self._changed:
+                following = min(following, self._backfill_at)
+            if following == self._full_at and not self.awaits(cluster):
+                self._note_reasons(list(self.scheduler.pending))
+                return
+        if following < math.inf:
+            # A job that a start has released is looked at in the next second.
+            time = max(following, math.floor(now) + _TICK) - self.begin
+            if time != self._called:
+                self._called = time
+                cluster.call_me_later(time)
+
+    def awaits(self, cluster: Cluster) -> bool:
+        """Whether a pending job may start later: something runs, comes, ends or decays."""
+        now = self.begin + cluster.now
+        ahead = bool(cluster.running) or cluster.expects_jobs or bool(self._later)
+        return ahead or bool((self.scheduler.calendar.end > now).any()) or self.scheduler.decays
+
+
+def _result_columns(
+    workload: Workload, columns: Mapping[str, Any], reasons: list[str], on: list[str]
+) -> dict[str, Any]:
+    """Columns of jobs.csv."""
+    found: dict[str, Any] = {name: columns[name] for name in ("user", "account", "partition", "qos")}
+    if "array_job_id" in workload.further:
+        found["array_job_id"] = workload.further["array_job_id"]
+    found |= {"nodes": on, "reason": reasons}
+    if "recorded_start" in workload.further:
+        begin = float(workload.original_submission_time[0])
+        found["recorded_start"] = workload.further["recorded_start"].astype(np.float64) - begin
+    if "recorded_nodes" in workload.further:
+        found["recorded_nodes"] = workload.further["recorded_nodes"]
+    return found
+
+
+def _cancelled(workload: Workload, begin: float) -> dict[int, float]:
+    """When jobs that never started were cancelled, in seconds since 1970."""
+    if not {"recorded_start", "recorded_end"} <= set(workload.further):
+        return {}
+    start = np.asarray(workload.further["recorded_start"], np.float64)
+    end = np.asarray(workload.further["recorded_end"], np.float64)
+    rows = np.flatnonzero((workload.status == _CANCELLED) & np.isnan(start) & ~np.isnan(end))
+    at = begin + workload.submission_time[rows] + end[rows] - workload.original_submission_time[rows]
+    return dict(zip(rows.tolist(), at.tolist(), strict=True))
+
+
+def _cores_of(platform: Any) -> list[tuple[int, int, np.ndarray]]:
+    """The CPU cores of each node, from the first to the one behind the last, and its GPUs."""
+    node = platform.processor_node[platform.core_processor]
+    is_gpu = platform.is_gpu[platform.core_processor]
+    found = []
+    for row in range(platform.n_nodes):
+        cores = np.flatnonzero((node == row) & ~is_gpu)
+        gpus = np.flatnonzero((node == row) & is_gpu)
+        found.append((int(cores[0]), int(cores[-1]) + 1, gpus))
+    return found

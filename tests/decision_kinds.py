@@ -1,0 +1,9 @@
+"""Kinds of actions and observations for jobs of any workload; those of a site are tested in tests/site."""
+
+from __future__ import annotations
+
+from hdsim.decisions.kinds import ACTIONS as ALL_ACTIONS
+from hdsim.decisions.kinds import OBSERVATIONS as ALL_OBSERVATIONS
+
+ACTIONS = [name for name, kind in ALL_ACTIONS.classes().items() if not kind.needs_site]
+OBSERVATIONS = [name for name, kind in ALL_OBSERVATIONS.classes().items() if not kind.needs_site]
