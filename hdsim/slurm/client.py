@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from hdsim.errors import BackendError
-from hdsim.slurm.objects import Demand, Release, SlurmJob, SlurmNode, Submission
+from hdsim.slurm.objects import Demand, Held, Release, SlurmJob, SlurmNode, Submission
 
 
 class NoAnswer(BackendError):
@@ -51,8 +51,8 @@ class Client(ABC):
         """Returns the request of a job; `names` are those of the nodes."""
 
     @abstractmethod
-    def cpus_on(self, job: int) -> Mapping[str, int]:
-        """Returns the CPUs that a running job has on each of its nodes."""
+    def held_on(self, job: int) -> Mapping[str, Held]:
+        """Returns what a running job has on each of its nodes."""
 
     @abstractmethod
     def submit(self, job: Submission) -> int:
@@ -63,8 +63,8 @@ class Client(ABC):
         """Gives a held job its nodes and releases it."""
 
     @abstractmethod
-    def hold(self, job: int) -> None:
-        """Holds a pending job."""
+    def hold(self, job: int, required: tuple[str, ...] = ()) -> None:
+        """Holds a pending job; `required` are the nodes that its user has asked for."""
 
     @abstractmethod
     def comment(self, job: int, comment: str) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hdsim.errors import ConfigError
-from hdsim.site.formats import parse_pairs
+from hdsim.site.formats import parse_gres, parse_pairs
 from hdsim.slurm.client import Client, NoAnswer, Refused
 from hdsim.slurm.objects import (
     Demand,
+    Held,
     Release,
     SlurmJob,
     SlurmNode,
     Submission,
     demand_of,
+    gpus_in,
     is_up,
     listed,
     nodes_in,
@@ -27,8 +28,8 @@ from hdsim.slurm.programs import COMMANDS, find_programs, finished
 _SEPARATOR = "\x1f"
 #: Columns of squeue: id, partition, state, reason, start, end, nodes, CPUs, dependency and comment.
 _COLUMNS = _SEPARATOR.join(("%A", "%P", "%T", "%r", "%S", "%e", "%N", "%C", "%E", "%k"))
-#: Columns of sinfo: name, state, CPUs, MB and features.
-_NODE_COLUMNS = _SEPARATOR.join(("%N", "%T", "%c", "%m", "%f"))
+#: Columns of sinfo: name, state, CPUs, MiB, features, partition and generic resources.
+_NODE_COLUMNS = _SEPARATOR.join(("%N", "%T", "%c", "%m", "%f", "%R", "%G"))
 #: Messages of commands that got no answer.
 _NO_ANSWER = re.compile(
     r"contact slurm controller|timed out|refused$|Connection refused|Communication connection failure|standby mode"
@@ -68,24 +69,28 @@ class Commands(Client):
         return [_job(row.split(_SEPARATOR, 9)) for row in rows if row.count(_SEPARATOR) >= 9]
 
     def nodes(self) -> Sequence[SlurmNode]:
-        found = {}
+        found: dict[str, SlurmNode] = {}
         for row in self._run("sinfo", "--noheader", "--all", "--Node", f"--format={_NODE_COLUMNS}").splitlines():
-            name, state, cpus, memory, features = row.split(_SEPARATOR)
+            name, state, cpus, memory, features, partition, gres = row.split(_SEPARATOR)
             given = () if features == "(null)" else tuple(features.split(","))
             # A node of several partitions has as many rows.
-            found[name] = SlurmNode(name, int(cpus), float(memory), is_up(state), state, given)
+            partitions = (*found[name].partitions, partition) if name in found else (partition,)
+            found[name] = SlurmNode(
+                name, int(cpus), float(memory), is_up(state), state, given, partitions, parse_gres(gres)
+            )
         return list(found.values())
 
     def demand(self, job: int, names: frozenset[str]) -> Demand:
         return demand_of(parse_pairs(self._run("scontrol", "--oneliner", "show", "job", str(job))), names)
 
-    def cpus_on(self, job: int) -> Mapping[str, int]:
-        on: dict[str, int] = defaultdict(int)
+    def held_on(self, job: int) -> Mapping[str, Held]:
         text = self._run("scontrol", "--detail", "show", "job", str(job))
-        for nodes, ids in re.findall(r"^\s+Nodes=(\S+) CPU_IDs=(\S+)", text, re.MULTILINE):
-            for name in nodes_in(nodes):
-                on[name] += _number_of(ids)
-        return dict(on)
+        rows = re.findall(r"^\s+Nodes=(\S+) CPU_IDs=(\S+)(?: Mem=(\d+))?(?: GRES=(\S*))?", text, re.MULTILINE)
+        return {
+            name: Held(_number_of(ids), float(memory or 0), gpus_in(parse_gres(gres)))
+            for nodes, ids, memory, gres in rows
+            for name in nodes_in(nodes)
+        }
 
     def submit(self, job: Submission) -> int:
         options = [
@@ -96,6 +101,8 @@ class Commands(Client):
         ]
         if job.memory:
             options.append(f"--mem-per-cpu={round(job.memory)}M")
+        if job.gpus:
+            options.append(f"--gpus-per-task={job.gpus}")
         if job.minutes is not None:
             options.append(f"--time={job.minutes}")
         if job.partition is not None:
@@ -117,9 +124,9 @@ class Commands(Client):
         )
         self._run("scontrol", "release", str(release.job))
 
-    def hold(self, job: int) -> None:
+    def hold(self, job: int, required: tuple[str, ...] = ()) -> None:
         # Without the nodes of a release that is taken back.
-        self._run("scontrol", "update", f"JobId={job}", "NodeList=")
+        self._run("scontrol", "update", f"JobId={job}", f"NodeList={listed(required)}")
         self._run("scontrol", "uhold", str(job))
 
     def comment(self, job: int, comment: str) -> None:

@@ -40,13 +40,13 @@ _PIDS = "pids.json"
 #: All that a cluster leaves in its folder.
 _OWN = (
     *(DESCRIPTION, _PIDS, "slurm.conf", "slurmdbd.conf", "env", "rest.sock", "log", "state", "spool", "database"),
-    *("run", "jobs.log", "platform.json"),
+    *("run", "jobs.log", "platform.json", "gres.conf", "gpus"),
 )
 #: Longest path of a Unix socket.
 _LONGEST_SOCKET = 107
 #: Seconds after which a slurmd that has not registered is started again, and seconds to wait for other daemons.
 _REGISTERS, _STARTS = 4.0, 30.0
-#: Memory of a node in MB for each of its CPUs.
+#: Memory of a node in MiB for each of its CPUs.
 _MEMORY = 4000
 
 
@@ -58,11 +58,18 @@ class Shape:
     cpus: int  # CPUs of each node
     clock: float = 1.0  # seconds of the cluster in a second
     accounting: bool = False  # with slurmdbd and a database of its own
+    gpus: int = 0  # GPUs of each node
+    memory: int | None = None  # MiB of each node, which jobs take; None: some, which no job takes
 
     @property
     def names(self) -> list[str]:
         """Names of the nodes."""
         return [f"n{node}" for node in range(1, self.nodes + 1)]
+
+    @property
+    def node_memory(self) -> int:
+        """MiB of each node."""
+        return _MEMORY * self.cpus if self.memory is None else self.memory
 
 
 def shape_beside(conf: Path) -> Shape | None:
@@ -248,8 +255,9 @@ class _Start:
             self._start_clock()
         controller, database, dbd, *nodes = ports
         self._write_conf(controller, dbd, nodes)
-        memory = float(_MEMORY * self._shape.cpus)
-        made = [SlurmNode(name, self._shape.cpus, memory, True, "idle") for name in self._shape.names]
+        shape = self._shape
+        gres = {"gpu": shape.gpus} if shape.gpus else {}
+        made = [SlurmNode(name, shape.cpus, float(shape.node_memory), True, "idle", gres=gres) for name in shape.names]
         dump_json(self._folder / "platform.json", platform_document(made))
         self._write_env()
         if self._shape.accounting:
@@ -394,14 +402,32 @@ class _Start:
                 "AccountingStorageHost": _ADDRESS,
                 "AccountingStoragePort": dbd,
             }
+        if shape.memory is not None:
+            # Jobs that ask for no memory take next to none.
+            settings |= {"SelectTypeParameters": "CR_Core_Memory", "DefMemPerCPU": 1}
+        gpus = ""
+        if shape.gpus:
+            settings["GresTypes"] = "gpu"
+            gpus = f"Gres=gpu:{shape.gpus} "
+            self._write_gpus()
         # A feature of each node's own lets REST name the nodes of a job.
         lines = [
-            f"NodeName={node} Feature={node} NodeHostname=localhost NodeAddr={_ADDRESS} Port={port} "
-            f"CPUs={shape.cpus} RealMemory={_MEMORY * shape.cpus} State=UNKNOWN"
+            f"NodeName={node} Feature={node} NodeHostname=localhost NodeAddr={_ADDRESS} Port={port} {gpus}"
+            f"CPUs={shape.cpus} RealMemory={shape.node_memory} State=UNKNOWN"
             for node, port in zip(shape.names, nodes, strict=True)
         ]
         lines.append("PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
         _write_settings(self._cluster.conf, settings, lines)
+
+    def _write_gpus(self) -> None:
+        """Writes gres.conf, and a file that stands for each of the GPUs, which all nodes name."""
+        shape, folder = self._shape, self._folder / "gpus"
+        folder.mkdir()
+        for gpu in range(shape.gpus):
+            (folder / f"gpu{gpu}").touch()
+        numbers = "0" if shape.gpus == 1 else f"[0-{shape.gpus - 1}]"
+        line = f"NodeName=n[1-{shape.nodes}] Name=gpu File={folder}/gpu{numbers}\n"
+        (self._folder / "gres.conf").write_text(line, encoding="utf-8")
 
     def _write_env(self) -> None:
         """Writes the file for a shell."""

@@ -20,11 +20,15 @@ def platform_document(nodes: Sequence[SlurmNode], name: str = "slurm") -> dict[s
     types: dict[str, Any] = {}
     processors: dict[str, Any] = {}
     groups: list[dict[str, Any]] = []
-    for (cpus, memory), equal in itertools.groupby(nodes, key=lambda node: (node.cpus, node.memory)):
-        kind = f"{cpus}-cpus-{memory:g}-mib"
+    for (cpus, memory, gpus), equal in itertools.groupby(nodes, key=lambda node: (node.cpus, node.memory, node.gpus)):
+        kind = f"{cpus}-cpus-{memory:g}-mib" + (f"-{gpus}-gpus" if gpus else "")
         processors[f"{cpus}-cpus"] = {"cores": cpus, **_SPEED}
+        parts = [{"type": f"{cpus}-cpus", "number": 1}]
+        if gpus:
+            processors["gpu"] = {"type": "GPU", "cores": 1, **_SPEED}
+            parts.append({"type": "gpu", "number": gpus})
         types[kind] = {
-            "processors": [{"type": f"{cpus}-cpus", "number": 1}],
+            "processors": parts,
             "memory": {"capacity": f"{memory * 2**20:.0f}B"},
         }
         members = [node.name for node in equal]

@@ -13,12 +13,14 @@ from hdsim.errors import BackendError, ConfigError
 from hdsim.slurm.client import Client, NoAnswer, Refused
 from hdsim.slurm.objects import (
     Demand,
+    Held,
     Release,
     SlurmJob,
     SlurmNode,
     Submission,
     constraint,
     demand_of,
+    held_of,
     job_of,
     node_of,
 )
@@ -77,8 +79,8 @@ class Rest(Client):
     def demand(self, job: int, names: frozenset[str]) -> Demand:
         return demand_of(_fields(self._job(job)), names)
 
-    def cpus_on(self, job: int) -> Mapping[str, int]:
-        return job_of(self._job(job)).cpus_on or {}
+    def held_on(self, job: int) -> Mapping[str, Held]:
+        return held_of(self._job(job))
 
     def submit(self, job: Submission) -> int:
         wanted: dict[str, Any] = {
@@ -96,6 +98,8 @@ class Rest(Client):
         }
         if job.memory:
             wanted["memory_per_cpu"] = round(job.memory)
+        if job.gpus:
+            wanted["gpus_per_task"] = str(job.gpus)
         if job.minutes is not None:
             wanted["time_limit"] = job.minutes
         if job.partition is not None:
@@ -116,7 +120,7 @@ class Rest(Client):
             body["begin_time"] = "now"
         self._ask("POST", f"job/{release.job}", body)
 
-    def hold(self, job: int) -> None:
+    def hold(self, job: int, required: tuple[str, ...] = ()) -> None:
         self._ask("POST", f"job/{job}", {"hold": True})
 
     def comment(self, job: int, comment: str) -> None:
@@ -183,6 +187,7 @@ def _number(error: Mapping[str, Any]) -> int:
 def _fields(document: Mapping[str, Any]) -> dict[str, str]:
     """Returns the request of a job of slurmrestd under the names of ``scontrol show job``."""
     names = {
+        "NumNodes": "node_count",
         "NumTasks": "tasks",
         "CPUs/Task": "cpus_per_task",
         "NumCPUs": "cpus",

@@ -244,6 +244,72 @@ def test_held_jobs_of_users_are_scheduled(tmp_path: Path, sixteen: SlurmCluster)
 
 
 @real
+@pytest.mark.parametrize("rest", [True, *ci(False)])
+def test_gpus_memory_and_constraints_of_users_hold(tmp_path: Path, hdsim: Run, rest: bool) -> None:
+    with slurm_cluster(tmp_path / "sl", Shape(8, 8, gpus=4, memory=16_000)) as cluster:
+        other = cluster.submit("--gres=gpu:3", "--mem=9G", "--nodelist=n1", "--ntasks=2", seconds=120)
+        wait_until(lambda: cluster.states()[other] == "RUNNING", "the job of someone else")
+        asked = {
+            name: cluster.submit("--hold", *options.split(), seconds=0.5)
+            for name, options in {
+                "tasks": "--ntasks=2 --gpus-per-task=2 --mem-per-cpu=100",
+                "node": "--gres=gpu:2 --mem=8G --exclude=n[3-8]",
+                "again": "--gres=gpu:3 --mem=8G --exclude=n[3-8]",
+                "there": "--gpus=3 --ntasks=4 --nodelist=n3",
+                "feature": "--constraint=n4|n5 --mem=12G",
+                "memory": "--mem=12G --nodelist=n5",
+                "nodes": "--gres=gpu:1 --nodes=2 --ntasks=2",
+                "kind": "--gres=gpu:k80:1",
+                "list": "--nodelist=n[5-6] --ntasks=16",
+                "large": "--mem=15G --nodelist=n1",
+            }.items()
+        }
+        done = hdsim(
+            *(*keys(cluster, rest=rest), "workload=cluster", "backend.stop_when_idle=8", "backend.partition=main"),
+            *("agent=greedy", "hydra.run.dir=out"),
+        )
+        assert done.returncode == 0, done.stderr
+        for name, told in (
+            ("nodes", "hdsim does not know --gres=gres:gpu:1 on several nodes"),
+            ("kind", "no node of the platform is in partition main and as it asks for"),
+            ("list", "hdsim does not know --nodelist=n[5-6], several nodes"),
+        ):
+            assert f"job {asked[name]} of Slurm stays held: {told}" in done.stderr
+        found = {int(row["slurm_job_id"]): row for row in rows(tmp_path / "out" / "slurm_jobs.csv")}
+        ran = ("tasks", "node", "again", "there", "feature", "memory")
+        for name in ran:
+            row = found[asked[name]]
+            assert row["nodes"] == row["asked_nodes"] and row["releases"] == "1", (name, row)
+        # The first node has one GPU and 7 GiB left beside the job of someone else.
+        assert {found[asked[name]]["nodes"] for name in ("node", "again")} == {"n2"}
+        assert found[asked["there"]]["nodes"] == "n3" and found[asked["memory"]]["nodes"] == "n5"
+        assert found[asked["feature"]]["nodes"] in ("n4", "n5")
+        first, second = sorted(
+            (found[asked[name]] for name in ("node", "again")), key=lambda row: float(row["started"])
+        )
+        assert float(second["started"]) >= float(first["finished"])
+        states = cluster.states()
+        assert all(states[asked[name]] == "COMPLETED" for name in ran)
+        assert all(states[job] == "PENDING" for name, job in asked.items() if name not in ran)
+
+
+@real
+def test_jobs_of_a_trace_get_gpus(tmp_path: Path, hdsim: Run) -> None:
+    job = {"subtime": 0, "profile": "p", "walltime": 100}
+    asked = [{"res": 4, "gpus": 4}, {"res": 2, "gpus": 2}, {"res": 1, "gpus": 3}, {"res": 8}]
+    jobs = [{**job, "id": number, **each} for number, each in enumerate(asked, 1)]
+    profiles = {"p": {"type": "delay", "delay": 1}}
+    (tmp_path / "t.json").write_text(json.dumps({"nb_res": 16, "jobs": jobs, "profiles": profiles}))
+    with slurm_cluster(tmp_path / "sl", Shape(2, 8, gpus=4)) as cluster:
+        done = hdsim(*keys(cluster), "workload.path=t.json", "agent=easy", "hydra.run.dir=out")
+        assert done.returncode == 0, done.stderr
+        assert_as_decided(cluster, tmp_path / "out", 4)
+        shown = cluster.command("scontrol", "--oneliner", "show", "job")
+        # A job of a trace with GPUs is one pod here, which is a task.
+        assert all(f"TresPerTask=gres:gpu:{number} " in f"{shown} " for number in (2, 3, 4))
+
+
+@real
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

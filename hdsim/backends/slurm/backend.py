@@ -35,7 +35,7 @@ class Slurm(LiveBackend):
     submitted. The settings are those of :class:`hdsim.backends.slurm.settings.SlurmSettings`.
     """
 
-    capabilities = Capabilities(confirms_starts=True, core_ids=False, known_jobs=False)
+    capabilities = Capabilities(gpus=True, confirms_starts=True, core_ids=False, known_jobs=False)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MB_PER_MIB = 2**20 / 1e6
 #: Faults that a message lists.
 _LISTED = 5
 
@@ -26,29 +27,41 @@ class SlurmNodes:
     Attributes:
         names: Name of each node.
         number: Number of each node by its name.
+        views: The nodes as slurmctld has listed them last, by name.
 
     Args:
         cluster: The cluster.
         views: The nodes of slurmctld.
         by_features: Nodes are named by features, so that each needs its own name as one.
+        partition: A partition that all nodes have to be in, None for any.
 
     Raises:
-        ConfigError: A node of the platform is missing, has another number of CPUs, or lacks the feature.
+        ConfigError: A node of the platform is missing, has other CPUs or GPUs or less memory, is in other partitions,
+            or lacks the feature.
     """
 
-    def __init__(self, cluster: Cluster, views: Sequence[SlurmNode], *, by_features: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, views: Sequence[SlurmNode], *, by_features: bool, partition: str | None = None
+    ) -> None:
         self._cluster = cluster
         platform = cluster.platform
         self.names = list(platform.node_names)
         self.number = {name: node for node, name in enumerate(self.names)}
-        found = {view.name: view for view in views}
+        found = self.views = {view.name: view for view in views}
         faults = []
-        for name, cpus in zip(self.names, platform.node_cpu.tolist(), strict=True):
+        amounts = (platform.node_cpu.tolist(), platform.node_gpus.tolist(), platform.memory.tolist())
+        for name, cpus, gpus, memory in zip(self.names, *amounts, strict=True):
             view = found.get(name)
             if view is None:
                 faults.append(f"{name} is missing")
             elif view.cpus != cpus:
                 faults.append(f"{name} has {view.cpus} CPUs instead of {cpus:g}")
+            elif view.gpus != gpus:
+                faults.append(f"{name} has {view.gpus} GPUs instead of {gpus}")
+            elif math.isfinite(memory) and memory > view.memory * _MB_PER_MIB + 1:
+                faults.append(f"{name} has {view.memory:g} MiB instead of {memory / _MB_PER_MIB:.0f}")
+            elif partition is not None and partition not in view.partitions:
+                faults.append(f"{name} is not in partition {partition}")
         if faults:
             more = f"; and {len(faults) - _LISTED} more" if len(faults) > _LISTED else ""
             raise ConfigError(
@@ -73,7 +86,7 @@ class SlurmNodes:
 
     def update(self, views: Sequence[SlurmNode]) -> None:
         """Takes note of nodes that are down, and of those that are back."""
-        found = {view.name: view for view in views}
+        found = self.views = {view.name: view for view in views}
         for name, node in self.number.items():
             view = found.get(name)
             up = view is not None and view.up

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hdsim.slurm.objects import listed
+from hdsim.slurm.objects import Demand, listed
 from hdsim.util.files import write_csv
 
 _COLUMNS = (
@@ -42,6 +42,7 @@ class Record:
     refusal: str = ""  # reason of the last one of them
     pause_until: float = 0.0  # monotonic time before which no release is sent
     taken_back: bool = False  # has run, or was released, before
+    demand: Demand | None = None  # its request, None for a job of a trace
     done: bool = False  # has ended
     forgotten: bool = False  # has ended, which slurmctld has forgotten
 

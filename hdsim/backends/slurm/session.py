@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,7 +22,8 @@ from hdsim.cluster.requests import Amounts
 from hdsim.cluster.state import FinalState
 from hdsim.errors import BackendError
 from hdsim.slurm.client import NoAnswer, Refused
-from hdsim.slurm.objects import Demand, Release, listed
+from hdsim.slurm.objects import Demand, Held, Release, listed
+from hdsim.workload.constraints import NODE_NAME, Constraints, Requirement
 from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
@@ -123,7 +125,10 @@ class SlurmSession(LiveSession):
             BackendError: slurmctld does not answer.
         """
         self._read_clock()
-        self.nodes = SlurmNodes(self.cluster, self._client.nodes(), by_features=self._client.by_features)
+        partition = None if self._trace is None else self._settings.partition
+        self.nodes = SlurmNodes(
+            self.cluster, self._client.nodes(), by_features=self._client.by_features, partition=partition
+        )
         views = self._client.jobs(0) or ()
         if self._trace is None:
             return
@@ -285,11 +290,12 @@ class SlurmSession(LiveSession):
             return
         chunk, placement = self.cluster.requests.chunk(record.job), self.cluster.running[record.job]
         cpus = round(chunk.cores * chunk.cpu)
+        asked = record.demand
         release = Release(
             job=record.id,
             nodes=record.asked,
-            tasks=chunk.number,
-            cpus=cpus,
+            tasks=chunk.number if asked is None else asked.tasks,
+            cpus=cpus if asked is None else asked.cpus,
             least=cpus * int(placement.pods.min()),
             again=record.taken_back,
         )
@@ -318,7 +324,8 @@ class SlurmSession(LiveSession):
     def _hold(self, record: Record) -> bool:
         """Holds a job that waits to be decided on; False if it was not held."""
         try:
-            done = self._asked(lambda: self._client.hold(record.id) or True)
+            required = () if record.demand is None else record.demand.required
+            done = self._asked(lambda: self._client.hold(record.id, required) or True)
         except Refused as error:
             log.warning("job %s was not held: %s", record.job_id, error)
             return False
@@ -431,13 +438,26 @@ class SlurmSession(LiveSession):
         if view.reason == "JobHeldAdmin":
             # slurmrestd holds as an administrator does what hdsim has released before.
             reason = reason or ("" if demand.on_nodes else "an administrator holds it")
-        elif demand.features:
-            reason = reason or f"hdsim does not know --constraint={demand.features}"
+        else:
+            demand = replace(demand, on_nodes=False)
+        if not (reason or self._allowed(demand, view)):
+            reason = f"no node of the platform is in partition {view.partition} and as it asks for"
         if reason:
             self._left_alone.add(view.id)
             log.warning("job %d of Slurm stays held: %s", view.id, reason)
             return None
         return demand
+
+    def _allowed(self, demand: Demand, view: SlurmJob) -> tuple[str, ...]:
+        """Returns the nodes of the platform that a job may be on."""
+        views = (self.nodes.views[name] for name in self.nodes.names if name in self.nodes.views)
+        return tuple(node.name for node in views if demand.allows(node, view.partition))
+
+    def _constraints(self, demand: Demand, view: SlurmJob) -> Constraints | None:
+        names = self._allowed(demand, view)
+        if view.running or len(names) == len(self.nodes.names):
+            return None
+        return Constraints(affinity=((Requirement(NODE_NAME, "In", names),),))
 
     def _add(self, arrived: Sequence[tuple[SlurmJob, Demand]]) -> None:
         """Makes jobs of those that someone else has submitted."""
@@ -448,16 +468,19 @@ class SlurmSession(LiveSession):
         rows = Workload.from_columns(
             submission_time=np.zeros(n),
             runtime=limits,
-            requested_cores=[demand.tasks for demand in demands],
+            requested_cores=[1 if demand.one_node else demand.tasks for demand in demands],
+            requested_gpus=[demand.gpus * (1 if demand.one_node else demand.tasks) for demand in demands],
             job_id=[view.id for view, _ in arrived],
-            cpu=[float(demand.cpus) for demand in demands],
+            cpu=[float(demand.cpus * (demand.tasks if demand.one_node else 1)) for demand in demands],
             memory=[demand.memory / _MIB for demand in demands],
+            constraints=[self._constraints(demand, view) for view, demand in arrived],
             user=[demand.user for demand in demands],
             source="<cluster>",
         )
         cluster.add(rows.replaced(submission_time=np.full(n, now)))
-        for job, (view, _) in enumerate(arrived, first):
-            record = Record(job, view.id, id=view.id, submitted=now, taken_back=view.reason == "JobHeldAdmin")
+        for job, (view, demand) in enumerate(arrived, first):
+            again = view.reason == "JobHeldAdmin"
+            record = Record(job, view.id, id=view.id, submitted=now, taken_back=again, demand=demand)
             self.records.append(record)
             self._by_id[view.id] = self._of_job[job] = record
             if view.running:
@@ -616,7 +639,8 @@ class SlurmSession(LiveSession):
         on: Mapping[str, int] | None = view.cpus_on
         if on is None and len(known) > 1 and view.running:
             try:
-                on = self._asked(lambda: self._client.cpus_on(view.id))
+                held = self._asked(lambda: self._client.held_on(view.id)) or {}
+                on = {name: each.cpus for name, each in held.items()}
             except Refused:
                 on = None
         parts = held_cpus(known, on or {}, chunk.number, max(1, round(chunk.cores * chunk.cpu)))
@@ -631,9 +655,21 @@ class SlurmSession(LiveSession):
         known = [name for name in view.nodes if name in self.nodes.number]
         if not known:
             return
-        on = view.cpus_on or held_cpus(known, {}, max(view.cpus, len(known)), 1)
-        cluster = self.cluster
-        taken = [(self.nodes.number[name], Amounts(cpu=float(on.get(name, 1)), pods=1)) for name in known]
+        try:
+            held = self._asked(lambda: self._client.held_on(view.id))
+        except Refused:
+            held = {}  # it has ended
+        if held is None:
+            return
+        cluster, spread = self.cluster, held_cpus(known, {}, max(view.cpus, len(known)), 1)
+        on = {name: held.get(name, Held(spread[name])) for name in known}
+        taken = [
+            (
+                self.nodes.number[name],
+                Amounts(cpu=float(each.cpus), memory=each.memory * 2**20, pods=1, gpus=each.gpus),
+            )
+            for name, each in on.items()
+        ]
         for node, amounts in taken:
             cluster.cores.occupy(node, amounts)
             cluster.node_changes.append(node)

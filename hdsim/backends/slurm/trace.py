@@ -129,6 +129,7 @@ class Trace:
             cpus=cpus,
             memory=float(jobs.memory[job]) * chunk.cores / cpus * _MIB,
             # A clock of libfaketime would end the sleep too early.
+            gpus=chunk.gpus,
             script=f"#!/bin/sh\nunset LD_PRELOAD\n{end}\n",
             minutes=max(1, math.ceil(walltime / 60)) if limited else None,
             partition=self._settings.partition,

@@ -14,6 +14,10 @@ _folder = click.option("-o", "--output", type=FOLDER, required=True, help="Folde
 @click.command()
 @click.option("--nodes", type=click.IntRange(1, 1024), default=16, show_default=True, help="Nodes: n1, n2, ...")
 @click.option("--cpus", type=click.IntRange(1, 1024), default=8, show_default=True, help="CPUs of each node.")
+@click.option("--gpus", type=click.IntRange(0, 64), default=0, show_default=True, help="GPUs of each node.")
+@click.option(
+    "--memory", type=click.IntRange(1), metavar="MIB", help="Memory of each node, which jobs take (CR_Core_Memory)."
+)
 @click.option(
     "--clock",
     type=click.FloatRange(0.1, 1000),
@@ -24,7 +28,16 @@ _folder = click.option("-o", "--output", type=FOLDER, required=True, help="Folde
 @click.option("--accounting", is_flag=True, help="With slurmdbd and a MariaDB, for accounts, QOS and sacct.")
 @click.option("--timeout", type=click.FloatRange(1, 3600), default=120.0, show_default=True, help="Seconds to wait.")
 @_folder
-def up(nodes: int, cpus: int, clock: float, accounting: bool, timeout: float, output: Path) -> None:
+def up(
+    nodes: int,
+    cpus: int,
+    gpus: int,
+    memory: int | None,
+    clock: float,
+    accounting: bool,
+    timeout: float,
+    output: Path,
+) -> None:
     """Start a Slurm cluster, and return when all its nodes are idle.
 
     The folder gets slurm.conf, the Unix socket rest.sock of slurmrestd, platform.json for simulations of the same
@@ -34,7 +47,7 @@ def up(nodes: int, cpus: int, clock: float, accounting: bool, timeout: float, ou
     from hdsim.slurm.emulated import EmulatedCluster, Shape
 
     cluster = EmulatedCluster(output)
-    cluster.up(Shape(nodes, cpus, clock, accounting), timeout)
+    cluster.up(Shape(nodes, cpus, clock, accounting, gpus, memory), timeout)
     click.echo(f"{nodes} nodes are idle: conf {cluster.conf}, socket {cluster.socket}")
 
 
