@@ -69,11 +69,9 @@ class LiveBackend(Backend):
             torch.set_num_threads(1)
 
     def advance(self) -> bool:
-        """See :meth:`Backend.advance`."""
         return self._session is not None and self._session.advance()
 
     def apply(self) -> None:
-        """See :meth:`Backend.apply`."""
         assert self._session is not None
         self._session.apply()
 

@@ -49,7 +49,6 @@ class Slurm(LiveBackend):
     def run(
         self, platform: Platform, workload: Workload, agent: Any, *arguments: Any, **options: Any
     ) -> tuple[Result, Any]:
-        """See :meth:`LiveBackend.run`."""
         return super().run(platform.of_kind("quantities"), workload, agent, *arguments, **options)
 
     def read_platform(self) -> Platform:
@@ -59,7 +58,6 @@ class Slurm(LiveBackend):
         return Platform.from_dict(platform_document(self._connect().nodes()), "<cluster>")
 
     def faults(self, platform: Platform, workload: Workload, contention: Any, network: Any) -> list[str]:
-        """See :meth:`Backend.faults`."""
         found = []
         if np.unique(platform.gflops[~platform.is_gpu]).size > 1:
             found.append("expected CPUs of one speed: the jobs sleep as long on every node")
