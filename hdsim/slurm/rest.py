@@ -206,7 +206,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, str]:
         "MinMemoryNode": "memory_per_node",
     }
     found = {key: str(document[name]) for key, name in names.items() if document.get(name) not in (None, "")}
-    if document.get("shared") == 0:
-        found["OverSubscribe"] = "NO"
+    if shared := {0: "NO", "none": "NO", "user": "USER"}.get(document.get("shared")):
+        found["OverSubscribe"] = shared
     limit = document.get("time_limit")
     return {"UserId": f"({document['user_id']})", **found, **({} if limit is None else {"TimeLimit": str(limit)})}

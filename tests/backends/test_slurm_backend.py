@@ -201,7 +201,8 @@ def test_hdsim_is_killed_in_mid_run(tmp_path: Path, hdsim: Run, sixteen: SlurmCl
 def test_held_jobs_of_users_are_scheduled(tmp_path: Path, sixteen: SlurmCluster) -> None:
     plain = [sixteen.submit("--hold", "--ntasks=4", "--cpus-per-task=2") for _ in range(6)]
     wide = sixteen.submit("--hold", "--ntasks=20")
-    alone = sixteen.submit("--hold", "--constraint=n3", "--time=10")
+    there = sixteen.submit("--hold", "--constraint=n3", "--time=10")
+    alone = sixteen.submit("--hold", "--nodelist=n[3-4]", "--ntasks=16")
     large = sixteen.submit("--hold", "--ntasks=1000")
     running = sixteen.submit("--ntasks=1", seconds=3)
     run = start(
@@ -209,7 +210,8 @@ def test_held_jobs_of_users_are_scheduled(tmp_path: Path, sixteen: SlurmCluster)
         *(*keys(sixteen), "agent=sjf-least_allocated", "workload=cluster", "backend.stop_when_idle=null"),
     )
     try:
-        wait_until(lambda: all(sixteen.states()[job] == "COMPLETED" for job in [*plain, wide, running]), "the first")
+        first = [*plain, wide, there, running]
+        wait_until(lambda: all(sixteen.states()[job] == "COMPLETED" for job in first), "the first")
         blocking = sixteen.submit("--hold", "--ntasks=128", seconds=3)
         wait_until(lambda: sixteen.states()[blocking] == "RUNNING", "a job that came later")
         cancelled, killed = (sixteen.submit("--hold", "--ntasks=2", seconds=100) for _ in range(2))
@@ -226,7 +228,8 @@ def test_held_jobs_of_users_are_scheduled(tmp_path: Path, sixteen: SlurmCluster)
         requeued = sixteen.submit("--hold", "--ntasks=1", seconds=2)
         wait_until(lambda: sixteen.states()[requeued] == "RUNNING", "a job to requeue")
         sixteen.command("scontrol", "requeue", requeued)
-        wait_until(lambda: sixteen.states()[requeued] == "PENDING", "the requeue")
+        # It may wait for a moment only.
+        wait_until(lambda: "Restarts=1" in sixteen.command("scontrol", "show", "job", requeued), "the requeue")
         wait_until(lambda: sixteen.states()[requeued] == "COMPLETED", "its second run")
         run.send_signal(signal.SIGTERM)
         _, told = run.communicate(timeout=60)
@@ -234,8 +237,9 @@ def test_held_jobs_of_users_are_scheduled(tmp_path: Path, sixteen: SlurmCluster)
         run.kill()
         sixteen.command("scancel", "--state=PENDING")
     assert run.returncode == 0, told
-    assert f"job {alone} of Slurm stays held: hdsim does not know --constraint=n3" in told
+    assert f"job {alone} of Slurm stays held: hdsim does not know --nodelist=n[3-4], several nodes" in told
     assert f"job {large} of Slurm stays held" in told
+    assert {row["slurm_job_id"]: row["nodes"] for row in rows(tmp_path / "out" / "slurm_jobs.csv")}[str(there)] == "n3"
     found = {row["job_id"]: row for row in rows(tmp_path / "out" / "jobs.csv")}
     assert found[str(killed)]["final_state"] == "COMPLETED_KILLED"
     assert found[str(cancelled)]["final_state"] == "REJECTED"
