@@ -90,10 +90,7 @@ def whatif(
     answer = Answer(rules.name, len(jobs), changes, calibration, found, won[0], won[1], rejected, facts)
     click.echo(text(answer))
     if html is not None:
-        try:
-            write_page(answer, html)
-        except OSError as error:
-            raise ConfigError(f"cannot be written: {error.strerror}", where=str(html)) from None
+        write_page(answer, html)
         click.echo(f"\npage  {html}")
 
 

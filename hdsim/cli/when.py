@@ -110,6 +110,7 @@ def _check(
     from tqdm import tqdm
 
     from hdsim.studies.starts import checked, first_moment, moments_of, sampled
+    from hdsim.util.files import write_bytes
 
     begin = first_moment(log, weeks)
     at = moments_of(begin, 2 * weeks + 1, moments, seed)
@@ -121,10 +122,7 @@ def _check(
     table = [dataclasses.asdict(one) for one in (*result.scores, result.scenarios)]
     document = {**result.calibration.document(), "table": table}
     path = site / "when.json"
-    try:
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    write_bytes(path, (json.dumps(document, indent=1) + "\n").encode(), ConfigError)
     click.echo(_table((*result.scores, result.scenarios)))
     click.echo(f"\nadjustment  {path}")
 

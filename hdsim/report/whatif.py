@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
+from hdsim.errors import ConfigError
 from hdsim.report.charts import duration
 from hdsim.report.page import heading, page
 from hdsim.report.tables import Cell, script, sortable
 from hdsim.site.waits import Calibration, Group
-from hdsim.util import files
+from hdsim.util.files import write_bytes
 from hdsim.util.text import format_table
 from hdsim.util.version import __version__
 
@@ -172,7 +173,6 @@ def write_page(answer: Answer, path: Path) -> None:
     """Writes the page, one file that needs no network.
 
     Raises:
-        OSError: It cannot be written.
+        ConfigError: It cannot be written.
     """
-    with files.replacing(path) as file:
-        file.write(render(answer))
+    write_bytes(path, render(answer).encode(), ConfigError)

@@ -20,6 +20,7 @@ from hdsim.site.sacct import COMMAND, read_sacct
 from hdsim.site.sacct_jobs import jobs_of
 from hdsim.site.slurm_conf import read_slurm_conf, read_topology
 from hdsim.site.state import read_reservations, read_sinfo
+from hdsim.util.files import writable, write_bytes
 from hdsim.workload.parquet import write_table
 
 if TYPE_CHECKING:
@@ -204,21 +205,23 @@ def _completed(site: Site, notes: Notes) -> Site:
 def write_site(site: Site, notes: Notes, output: Path, jobs: pl.DataFrame | None = None) -> None:
     """Writes ``platform.json``, ``site.yaml``, ``import.json`` and, of jobs, ``jobs.parquet`` to a folder.
 
-    The folder is created; jobs of an earlier import are removed.
+    The folder is created; jobs of an earlier import are removed first and new ones come last, so that an import that is
+    cut short has none.
 
     Raises:
         ConfigError: The folder cannot be written.
         WorkloadError: The jobs cannot be written.
     """
-    try:
+    with writable("a folder", output):
         output.mkdir(parents=True, exist_ok=True)
         (output / "jobs.parquet").unlink(missing_ok=True)
-        text = json.dumps(platform_document(site), indent=2)
-        (output / "platform.json").write_text(f"{text}\n", encoding="utf-8")
-        (output / "site.yaml").write_text(site.to_yaml(), encoding="utf-8")
-        (output / "import.json").write_text(f"{json.dumps(notes.document(), indent=2)}\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", where=str(output)) from None
+    texts = {
+        "platform.json": json.dumps(platform_document(site), indent=2) + "\n",
+        "site.yaml": site.to_yaml(),
+        "import.json": json.dumps(notes.document(), indent=2) + "\n",
+    }
+    for name, text in texts.items():
+        write_bytes(output / name, text.encode(), ConfigError)
     if jobs is not None:
         nodes = nodes_of(site)
         header = {

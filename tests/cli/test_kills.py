@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,13 +63,24 @@ tables:
   orders: {compare: orders, metrics: [makespan]}
 """
 
+#: Files of a site with three jobs.
+SITE = {
+    "slurm.conf": "ClusterName=two\nNodeName=n[1-2] CPUs=4 RealMemory=1000\n"
+    "PartitionName=main Nodes=ALL Default=YES MaxTime=1-0\n",
+    "sacct.txt": "JobID|User|Partition|State|Submit|Start|End|Timelimit|ReqCPUS|NCPUS|NNodes|NodeList\n"
+    "1|ann|main|COMPLETED|2026-03-02T10:00:00|2026-03-02T10:00:05|2026-03-02T10:30:05|01:00:00|4|4|1|n1\n"
+    "2|bob|main|COMPLETED|2026-03-02T10:00:10|2026-03-02T10:00:15|2026-03-02T11:30:15|02:00:00|4|4|1|n2\n"
+    "3|ann|main|FAILED|2026-03-02T10:01:00|2026-03-02T10:30:06|2026-03-02T10:40:06|01:00:00|2|2|1|n1\n",
+}
+
 
 class Case(NamedTuple):
     """A command that ends in a folder `out`, however often it is killed."""
 
     command: tuple[str, ...]
     again: tuple[str, ...] = ()  # Options of the command that goes on.
-    inputs: tuple[tuple[str, ...], ...] = ()  # Commands that make the folder `in`, which it reads.
+    inputs: tuple[tuple[str, ...], ...] = ()  # Commands that make the folder `in`, which it reads,
+    files: Mapping[str, str] = {}  # beside these files.
 
 
 RUNS = tuple(("run", *REPLAY, f"agent={agent}", f"hydra.run.dir=in/{agent}") for agent in ("fcfs", "sjf"))
@@ -77,7 +88,15 @@ CASES = {
     "run": Case(("run", *REPLAY, "hydra.run.dir=out")),
     "sweep": Case(("run", "-m", *REPLAY, "agent=fcfs,easy,random", "hydra.sweep.dir=out")),
     "train": Case(("train", *TRAINING, "hydra.run.dir=out"), ("resume=true",)),
-    "study": Case(("study", "own.yaml", "-o", "out")),
+    "study": Case(("study", "in/own.yaml", "-o", "out"), files={"own.yaml": STUDY}),
+    "rerun": Case(("rerun", "in/fcfs", "-o", "out/again"), inputs=RUNS[:1]),
+    "generate": Case(("workload", "generate", "--jobs", "300", "-o", "out/w.swf.gz")),
+    "import a site": Case(("site", "import", "in", "-o", "out"), files=SITE),
+    "what if": Case(
+        ("whatif", "in/site", "partition.main.max_time=2h", "--html", "out/page.html"),
+        inputs=(("site", "import", "in", "-o", "in/site"),),
+        files=SITE,
+    ),
     "report": Case(("report", "in/fcfs", "-o", "out/page.html"), inputs=RUNS),
     "figures": Case(("report", "in/fcfs", "--figures", "out"), inputs=RUNS),
     "compare": Case(("compare", "in", "-o", "out"), inputs=RUNS),
@@ -150,7 +169,6 @@ class Place:
         (folder / "killer").mkdir(parents=True)
         (folder / "out").mkdir()
         (folder / "killer/sitecustomize.py").write_text(KILLER)
-        (folder / "own.yaml").write_text(STUDY)
 
     def start(self, *options: str, at: int = 0, killer: bool = True) -> subprocess.Popen[str]:
         """Starts the command, which is killed at operation `at`, 0 for never."""
@@ -201,10 +219,13 @@ def check(name: str, points: int, tmp_path: Path, warm: Warm) -> None:
     """Kills a command at random points, each in a new directory, and compares what comes of it in the end."""
     case = CASES[name.removesuffix(" --jobs 2")]
     whole = Place(tmp_path / "whole", warm, case)
+    for file, text in case.files.items():
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / file).write_text(text)
     for command in case.inputs:
         made = subprocess.run([*warm.command("hdsim"), *command], cwd=tmp_path, capture_output=True, text=True)
         assert made.returncode == 0, made.stderr
-    if case.inputs:
+    if (tmp_path / "in").exists():
         shutil.copytree(tmp_path / "in", whole.folder / "in")
     output = whole.start().communicate()[0]
     expected, operations = whole.results(), whole.operations()
@@ -213,7 +234,7 @@ def check(name: str, points: int, tmp_path: Path, warm: Warm) -> None:
     rng = random.Random(f"{name} {points}")
     for number in range(points):
         place = Place(tmp_path / f"killed{number}", warm, CASES[name])
-        if case.inputs:
+        if (tmp_path / "in").exists():
             shutil.copytree(tmp_path / "in", place.folder / "in")
         at = rng.randint(1, operations)
         process = place.start(at=at)
@@ -235,7 +256,12 @@ def check(name: str, points: int, tmp_path: Path, warm: Warm) -> None:
 
 @pytest.mark.requires("optuna")
 @pytest.mark.parametrize(
-    "name", ["run", *ci("sweep", "convert"), *nightly("gang", "report", "compare", "study", "tune")]
+    "name",
+    [
+        "run",
+        *ci("sweep", "convert", "import a site"),
+        *nightly("gang", "report", "compare", "study", "tune", "rerun", "generate", "what if"),
+    ],
 )
 def test_a_killed_command_ends_with_the_same_files(name: str, tmp_path: Path, warm_replays: Warm) -> None:
     check(name, 1, tmp_path, warm_replays)
@@ -260,6 +286,10 @@ def test_commands_killed_at_fifty_points(name: str, tmp_path: Path, warm_learnin
         "compare": 3,
         "convert": 3,
         "convert a platform": 3,
+        "rerun": 3,
+        "generate": 3,
+        "import a site": 3,
+        "what if": 3,
         "sweep": 10,
         "train": 10,
         "tune": 8,
@@ -356,7 +386,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(name: str, small_disk: C
 @pytest.mark.parametrize(
     "command",
     [
-        command if command[0] in ("report", "bsp") else nightly((command,))[0]
+        command if command[0] in ("report", "bsp", "site") else nightly((command,))[0]
         for command in (
             ("report", "r", "-o", "disk/page.html"),
             ("report", "r", "--figures", "disk/figures"),
@@ -366,6 +396,9 @@ def test_a_directory_that_cannot_be_written_is_one_line(name: str, small_disk: C
             ("platform", "convert", "gaia", "-o", "disk/gaia.xml"),
             ("bsp", "run", "supersteps=200", "hydra.run.dir=disk/gang"),
             ("study", "own.yaml", "-o", "disk/study"),
+            ("rerun", "r", "-o", "disk/again"),
+            ("site", "import", "lab", "-o", "disk/site"),
+            ("whatif", "site", "--html", "disk/page.html"),
         )
     ],
     ids=lambda command: " ".join(word for word in command if "/" not in word),
@@ -375,7 +408,12 @@ def test_a_full_disk_is_no_mistake_of_the_user(
     command: tuple[str, ...], small_disk: Callable, hdsim: Callable, tmp_path: Path
 ) -> None:
     (tmp_path / "own.yaml").write_text(STUDY)
-    if command[0] in ("report", "compare"):
+    (tmp_path / "lab").mkdir()
+    for file, content in SITE.items():
+        (tmp_path / "lab" / file).write_text(content)
+    if command[0] == "whatif":
+        assert hdsim("site", "import", "lab", "-o", "site").returncode == 0
+    if command[0] in ("report", "compare", "rerun"):
         for agent, name in (("fcfs", "r"), ("sjf", "r2")):
             done = hdsim("run", "platform=teaching", "workload.jobs=20", f"agent={agent}", f"hydra.run.dir={name}")
             assert done.returncode == 0, done.stderr
