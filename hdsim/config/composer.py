@@ -187,7 +187,17 @@ class Composer:
         if on_cluster and not any(text.startswith(("platform", "experiment=")) for text in given):
             given = ["platform=cluster", *given]
         given = [_with_relative_files(text) if text.startswith("site=") else text for text in given]
+        for text in given:
+            if text.startswith("site="):
+                self._read_sites(text.partition("=")[2].split(","))
         return _with_site(given, trains=self._config_name == "train")
+
+    def _read_sites(self, paths: Sequence[str]) -> None:
+        """Makes folders of sites options, anew each time: their files may have changed since."""
+        for path in (text.strip("'\"") for text in paths):
+            if Path(path).exists() and not (folder("conf") / "site" / f"{path}.yaml").exists():
+                group, _, name = f"site/{path}".rpartition("/")
+                self._add_option(group, name, _site_settings(path), package="site")
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Returns the checked configuration of one run.

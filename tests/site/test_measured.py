@@ -20,7 +20,7 @@ def test_each_start_of_a_measured_schedule_is_explained(tmp_path: Path, name: st
     assert unexplained(case, begin, tolerance=CLOCK) == ([], ELSEWHERE.get(name, []))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.requires("slurm")
 @pytest.mark.xdist_group("slurm")
 @pytest.mark.parametrize("name", MEASUREMENTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +414,23 @@ def test_each_rule_of_a_site_is_a_key(tmp_path: Path, monkeypatch: pytest.Monkey
         composer.compose(composer.overrides(["site=site", "site.partitions.short.max_tim=5min"]))
     with pytest.raises(ConfigError, match=r"nowhere: expected a site, a folder with site\.yaml"):
         composer.compose(composer.overrides(["site=nowhere"]))
+
+
+def test_a_site_that_has_changed_is_read_anew_in_the_same_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = site_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    limits = []
+    for limit in ("MaxTime=30", "MaxTime=90"):
+        conf = tmp_path / "dump" / "slurm.conf"
+        text = re.sub(r"(PartitionName=short .*?)( MaxTime=\d+)?$", rf"\1 {limit}", conf.read_text(), flags=re.M)
+        conf.write_text(text)
+        site, jobs = import_site([tmp_path / "dump"], "UTC", Notes())
+        write_site(site, Notes(), folder, jobs)
+        composer = Composer()
+        limits.append(composer.compose(composer.overrides(["site=site"]))["site"]["partitions"]["short"]["max_time"])
+    assert limits == [30 * 60, 90 * 60]
 
 
 def test_the_platform_has_to_be_that_of_the_site(tmp_path: Path) -> None:
