@@ -81,7 +81,8 @@ def _with_nodes(site: Site, key: str, sign: int, value: str, text: str) -> Site:
     kind = key.partition(".")[2]
     if not key.startswith("nodes.") or kind not in site.nodes or not value.isdecimal():
         kinds = ", ".join(f"nodes.{name}" for name in site.nodes)
-        raise ConfigError(f"expected a number of nodes of {kinds}, such as nodes.{kind}+=20", where=text)
+        example = f"nodes.{next(iter(site.nodes))}+=20"
+        raise ConfigError(f"expected a number of nodes of {kinds}, such as {example}", where=text)
     number, document = int(value), site.model_dump()
     names = expand_nodes(site.nodes[kind].nodes)
     if sign < 0 and number >= len(names):

@@ -293,8 +293,10 @@ def apply_status(raw: RawJobs, use: str, path: str | Path | None = None) -> RawJ
         return raw
     status, runtime, ids = (raw.columns[name] for name in ("status", "runtime", "job_id"))
     partial = np.isin(status, PARTIAL)
+    whole = set(ids[~partial].tolist())
+    partial[partial] = [identity in whole for identity in ids[partial].tolist()]
     left_out = {
-        "partial executions (status 2 to 4) of jobs with a line of their own": partial & np.isin(ids, ids[~partial]),
+        "partial executions (status 2 to 4) of jobs with a line of their own": partial,
         "jobs cancelled before they started (status 5, no run time)": (
             (status == CANCELLED) & (runtime <= 0) & (use != "queued")
         ),
