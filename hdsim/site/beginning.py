@@ -14,7 +14,7 @@ import numpy as np
 
 from hdsim.errors import WorkloadError
 from hdsim.site.formats import expand_nodes
-from hdsim.util.arrays import Floats, read_only
+from hdsim.util.arrays import Flags, Floats, read_only
 
 if TYPE_CHECKING:
     from hdsim.site.scheduler import SlurmScheduler, Start
@@ -69,7 +69,8 @@ def recorded_nodes(workload: Workload) -> list[str]:
 def jobs_from(workload: Workload, at: float) -> Workload:
     """Returns the jobs of a log from a moment on, which is time 0 if any job is there then.
 
-    Jobs that run have the run time that is left to them. Submissions are on the clock of the log.
+    Jobs that run have the run time that is left to them. Submissions are on the clock of the log. A job that waits has
+    no dependency that was fulfilled before; those whose dependency never was, and that never ran, are left out.
 
     Args:
         workload: The jobs, with the columns ``recorded_start`` and ``recorded_end``; ``recorded_nodes`` are the nodes
@@ -77,11 +78,12 @@ def jobs_from(workload: Workload, at: float) -> Workload:
         at: The moment in seconds since 1970.
 
     Raises:
-        WorkloadError: There are no recorded starts, or no job is left.
+        WorkloadError: There are no recorded starts, no job is left, or a dependency has another form.
     """
     times = recorded_times(workload)
     runs, waits = times.runs(at), times.waits(at)
-    rows = np.flatnonzero(runs | waits | (times.submitted > at))
+    fulfilled, never = _dependencies(workload, times, at)
+    rows = np.flatnonzero((runs | waits | (times.submitted > at)) & ~never)
     if not len(rows):
         raise WorkloadError("expected jobs that run, wait or come after the begin, got none", where=workload.source)
     columns = workload.columns_at(rows)
@@ -94,7 +96,30 @@ def jobs_from(workload: Workload, at: float) -> Workload:
         RUNNING: read_only(np.where(runs[rows], times.start[rows], math.nan)),
         QUEUED: read_only(np.where(there, times.submitted[rows], math.nan)),
     }
+    if fulfilled.any():
+        asked = columns["further"]["dependency"]
+        columns["further"]["dependency"] = read_only(np.where(fulfilled[rows] & waits[rows], None, asked))
     return dataclasses.replace(workload, **columns)
+
+
+def _dependencies(workload: Workload, times: Times, at: float) -> tuple[Flags, Flags]:
+    """(J,) whether the dependency of each job is fulfilled at a moment, and whether it never will be, by the record."""
+    from hdsim.site.dependencies import Progress, dependencies_of
+    from hdsim.site.workload import columns_of
+
+    fulfilled, never = np.zeros((2, len(workload)), np.bool_)
+    progress = Progress(len(workload))
+    progress.started[:] = np.where(times.start <= at, times.start, math.nan)
+    progress.ended[:] = np.where(times.end <= at, times.end, math.nan)
+    progress.succeeded[:] = ~np.isnan(times.start) & (workload.return_code == 0)
+    try:
+        dependencies = dependencies_of(columns_of(workload))
+    except ValueError as error:
+        raise WorkloadError(f"dependency: {error}", where=workload.source) from None
+    for job, dependency in dependencies.items():
+        verdict, _ = progress.verdict(dependency, at)
+        fulfilled[job], never[job] = bool(verdict), verdict is None and math.isnan(times.start[job])
+    return fulfilled, never
 
 
 def running_at_begin(workload: Workload) -> dict[int, tuple[float, str]]:

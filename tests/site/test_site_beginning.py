@@ -140,6 +140,45 @@ def test_running_jobs_without_known_nodes_are_on_some_that_suffice(nodes: str) -
     assert result.starting_time.tolist() == [0.0, 0.0, 450.0]
 
 
+def test_jobs_that_wait_at_the_begin_keep_their_age_beside_dependencies_of_the_past() -> None:
+    """The age of a job counts from its dependency on, and a job whose dependency has failed does not run."""
+    priority = {"type": "multifactor", "weight_age": 1000, "max_age": 10_000, "calculation_period": 60}
+    site = make_site(priority=priority)
+    names = ["good", "bad", "wide", "after good", "after bad", "young"]
+    at = np.array([0.0, 0.0, 10.0, 20.0, 20.0, 150.0])
+    jobs = Workload.from_columns(
+        job_id=["1", "2", "3", "4", "5", "6"],
+        submission_time=at,
+        original_submission_time=_FIRST + at,
+        runtime=[100.0, 100.0, 1000.0, 100.0, 100.0, 100.0],
+        requested_cores=[4, 4, 8, 8, 8, 8],
+        requested_time=2000.0,
+        return_code=[0, 1, 0, 0, 0, 0],
+        user=0,
+        group=0,
+        queue=0,
+        partition=0,
+        executable=np.arange(6),
+        names={
+            "user": {0: "u1"},
+            "group": {0: "a1"},
+            "queue": {0: "normal"},
+            "partition": {0: "main"},
+            "executable": dict(enumerate(names)),
+        },
+        further={
+            "recorded_start": _FIRST + np.array([0.0, 0.0, 100.0, 1100.0, math.nan, 1200.0]),
+            "recorded_end": _FIRST + np.array([100.0, 100.0, 1100.0, 1200.0, 9000.0, 1300.0]),
+            "recorded_nodes": np.array(["n1", "n2", "n[1-2]", "n[1-2]", None, "n[1-2]"], object),
+            "eligible": _FIRST + np.array([0.0, 0.0, 10.0, 100.0, 20.0, 150.0]),
+            "dependency": np.array([None, None, None, "afterok:1", "afterok:2", None], object),
+        },
+    )
+    rest = jobs_from(jobs, _FIRST + 300.0)
+    assert rest.job_id.tolist() == ["3", "4", "6"]
+    assert [round(start) for start in replayed(site, rest).starting_time.tolist()] == [0, 800, 900]
+
+
 def test_the_usage_of_accounts_is_that_of_the_recorded_runs() -> None:
     weights = {"type": "multifactor", "weight_fair_share": 1000, "calculation_period": 60, "decay_half_life": 3600}
     site = make_site(priority=weights)
