@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.errors import WorkloadError
+from hdsim.site.dependencies import Progress, dependencies_of
 from hdsim.site.formats import expand_nodes
+from hdsim.site.workload import QUEUED, RUNNING, columns_of
 from hdsim.util.arrays import Flags, Floats, read_only
 
 if TYPE_CHECKING:
     from hdsim.site.scheduler import SlurmScheduler, Start
     from hdsim.workload.model import Workload
-
-#: Columns of jobs that are there at the begin of a replay.
-RUNNING, QUEUED = "running_since", "queued_since"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,16 +96,14 @@ def jobs_from(workload: Workload, at: float) -> Workload:
         QUEUED: read_only(np.where(there, times.submitted[rows], math.nan)),
     }
     if fulfilled.any():
-        asked = columns["further"]["dependency"]
-        columns["further"]["dependency"] = read_only(np.where(fulfilled[rows] & waits[rows], None, asked))
+        asked = np.array(columns["further"]["dependency"], object)
+        asked[fulfilled[rows] & waits[rows]] = None
+        columns["further"]["dependency"] = read_only(asked)
     return dataclasses.replace(workload, **columns)
 
 
 def _dependencies(workload: Workload, times: Times, at: float) -> tuple[Flags, Flags]:
     """(J,) whether the dependency of each job is fulfilled at a moment, and whether it never will be, by the record."""
-    from hdsim.site.dependencies import Progress, dependencies_of
-    from hdsim.site.workload import columns_of
-
     fulfilled, never = np.zeros((2, len(workload)), np.bool_)
     progress = Progress(len(workload))
     progress.started[:] = np.where(times.start <= at, times.start, math.nan)

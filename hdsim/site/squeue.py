@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.site.beginning import QUEUED, RUNNING
 from hdsim.site.formats import (
     UNLIMITED,
     parse_date,
@@ -28,6 +27,7 @@ from hdsim.site.formats import (
 from hdsim.site.model import Site
 from hdsim.site.notes import Notes
 from hdsim.site.submit_lines import job_options
+from hdsim.site.workload import QUEUED, RUNNING
 from hdsim.util.text import shown
 from hdsim.workload.model import Workload
 

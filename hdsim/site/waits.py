@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.site.beginning import QUEUED, RUNNING
 from hdsim.site.formats import time_zone
-from hdsim.site.workload import names
+from hdsim.site.workload import QUEUED, RUNNING, names
 from hdsim.util.arrays import Floats
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
-from hdsim.site.beginning import QUEUED
 
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
+#: Columns of jobs that are there at the begin of a replay, see :mod:`hdsim.site.beginning`.
+RUNNING, QUEUED = "running_since", "queued_since"
 #: Columns of `jobs_table` by the columns of one's own that an import writes.
 _OWN = {
     "cpus": "cpus",

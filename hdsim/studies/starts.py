@@ -18,7 +18,7 @@ from hdsim.agents.slurm import SlurmAgent
 from hdsim.errors import ConfigError, WorkloadError
 from hdsim.platform.model import Platform
 from hdsim.simulation.simulation import Simulation
-from hdsim.site.beginning import QUEUED, RUNNING, Times, recorded_times
+from hdsim.site.beginning import Times, recorded_times
 from hdsim.site.formats import time_zone
 from hdsim.site.intervals import LEVELS, Calibration, Samples, Score, calibration_of, scenario_quantiles, score
 from hdsim.site.jobs_table import jobs_table
@@ -27,7 +27,7 @@ from hdsim.site.platform import platform_document
 from hdsim.site.runtimes import RunTimes, remaining
 from hdsim.site.scheduler import SlurmScheduler
 from hdsim.site.usage import RecordedUsage
-from hdsim.site.workload import columns_of, names
+from hdsim.site.workload import QUEUED, RUNNING, columns_of, names
 from hdsim.util.arrays import Floats, Ints, read_only
 from hdsim.workload.model import COLUMNS, Workload
 

@@ -18,7 +18,7 @@ from hdsim.agents.slurm import SlurmAgent
 from hdsim.errors import ConfigError
 from hdsim.platform.model import Platform
 from hdsim.simulation.simulation import simulate
-from hdsim.site.beginning import QUEUED, RUNNING, recorded_times
+from hdsim.site.beginning import recorded_times
 from hdsim.site.importing import write_site
 from hdsim.site.intervals import Calibration, Samples, calibration_of, scenario_quantiles, score
 from hdsim.site.model import Site
@@ -27,6 +27,7 @@ from hdsim.site.plans import read_plan
 from hdsim.site.platform import platform_document
 from hdsim.site.runtimes import RunTimes
 from hdsim.site.squeue import asked_job, jobs_of, read_squeue
+from hdsim.site.workload import QUEUED, RUNNING
 from hdsim.studies.starts import Log, Present, as_queued, plan_of, present_of, scenario, scenarios, with_job
 from hdsim.workload.model import Workload
 from hdsim.workload.parquet import write_parquet
