@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
+_log = logging.getLogger(__name__)
 #: Partition of all nodes, of jobs without one.
 MAIN = "main"
 #: Letters before the numbers of users and others that have no names, and the name where a job has none.
@@ -53,7 +55,7 @@ def bare_site(rules: Mapping[str, Any], platform: Platform, workload: Workload) 
 
     Nodes are those of the platform. Partitions are ``main`` of all nodes, one of each cluster where there are several,
     and one of all nodes for each further partition of the jobs; QOS are the queues of the jobs, accounts their groups,
-    each with one share. Priorities are by submission unless the rules say otherwise.
+    each with one share. Priorities are by submission, and limits are enforced, unless the rules say otherwise.
 
     Args:
         rules: Keys of a site file. Partitions, QOS and others in them change or complete those that are made.
@@ -88,12 +90,20 @@ def bare_site(rules: Mapping[str, Any], platform: Platform, workload: Workload) 
     if "priority" not in rules:
         document["priority"] = {"type": "basic"}
     slurm = document["slurm"] = dict(rules.get("slurm") or {})
+    slurm.setdefault("enforce", ["limits"])
     if workload.memory.any():
         slurm.setdefault("select_parameters", ["CR_Core_Memory"])
         for one in document["partitions"].values():
             one.setdefault("default_memory_per_cpu", 0.0)
     document.setdefault("associations", _associations(workload))
-    return site_of(document, "site")
+    site = site_of(document, "site")
+    for name, one in site.qos.items():
+        for other in one.preempt:
+            if other not in site.qos:
+                _log.warning(
+                    "site.qos.%s.preempt: no job has the QOS %s; there are %s", name, other, ", ".join(site.qos)
+                )
+    return site
 
 
 def _node_names(platform: Platform) -> list[str]:

@@ -26,7 +26,7 @@ def changed(site: Site, changes: list[str]) -> Site:
     ``reserve=NODES,start=TIME,duration=TIME[,users=A:B][,accounts=A:B][,name=NAME]``.
 
     Raises:
-        ConfigError: A change has another form, or a key or a value is not allowed.
+        ConfigError: A change has another form, a key or a value is not allowed, or the site does not enforce limits.
     """
     for text in changes:
         found = re.fullmatch(r"([^=+\-\s]+(?:[.\-][^=+\-\s]+)*)\s*(\+=|-=|=)\s*(.*)", text, re.DOTALL)
@@ -39,6 +39,9 @@ def changed(site: Site, changes: list[str]) -> Site:
             site = _with_nodes(site, key, int(f"{sign[0]}1"), value, text)
         else:
             site = _set(site, key, value, text)
+    limit = next((text for text in changes if ".limits." in text.partition("=")[0]), "")
+    if limit and not site.slurm.enforces_limits:
+        raise ConfigError("expected slurm.enforce=[limits] as well, as the site enforces no limits", where=limit)
     return site
 
 

@@ -197,7 +197,7 @@ class Priority(Part):
     weight_qos: float = 0
     weight_tres: dict[str, float] = {}
     max_age: Seconds = 7 * 86_400.0
-    calculation_period: Seconds = 300.0  # PriorityCalcPeriod
+    calculation_period: Annotated[Seconds, Field(gt=0)] = 300.0  # PriorityCalcPeriod
     decay_half_life: Seconds = 7 * 86_400.0  # 0: usage does not decay
     usage_reset_period: str = "NONE"
     favor_small: bool = False
@@ -224,6 +224,11 @@ class Scheduler(Part):
     enforce: list[str] = []  # AccountingStorageEnforce
     enforce_part_limits: str = "NO"
     parameters: dict[str, Any] = {}  # SchedulerParameters by name, true for those without value
+
+    @property
+    def enforces_limits(self) -> bool:
+        """Whether limits of QOS and associations hold."""
+        return bool({"limits", "safe"} & set(self.enforce))
 
 
 class Switch(Part):

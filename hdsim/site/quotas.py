@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, nearest
 from hdsim.site.accounts import Accounts
 from hdsim.site.jobs_table import SiteJobs, gpu_types
 from hdsim.site.kernels.quotas import LICENSES, Quotas
@@ -28,6 +28,7 @@ from hdsim.site.reasons import (
     minutes_limit,
     node_limit,
     run_minutes_limit,
+    unknown_tres,
     user_limit,
 )
 from hdsim.util.arrays import Floats, Ints
@@ -93,7 +94,7 @@ class SiteQuotas:
 class _Builder:
     def __init__(self, site: Site, jobs: SiteJobs, accounts: Accounts, reasons: Reasons, nodes: int) -> None:
         self.site, self.jobs, self.accounts, self.reasons, self.nodes = site, jobs, accounts, reasons, nodes
-        self.enforced = "limits" in site.slurm.enforce or "safe" in site.slurm.enforce
+        self.enforced = site.slurm.enforces_limits
         self.places: dict[tuple[Any, ...], int] = {}
         self.capacity: list[float] = []
         self.reason: list[int] = []
@@ -104,6 +105,12 @@ class _Builder:
         self.submissions: dict[tuple[Any, ...], int] = {}
         self.most_submitted: list[tuple[int, int]] = []
         self.types = gpu_types(site)
+        for name, one in site.partitions.items():
+            if self.enforced and one.qos and one.qos not in site.qos:
+                raise ConfigError(
+                    f"expected a QOS of the site, got '{one.qos}'{nearest(one.qos, list(site.qos))}",
+                    where=f"site: partitions.{name}.qos",
+                )
 
     def place(self, key: tuple[Any, ...], capacity: float, reason: int, *, nodes: bool = False) -> int:
         """Returns the place of a capacity."""
@@ -149,10 +156,7 @@ class _Builder:
             of_type = asked.gpu_type[rows] == self.types.index(name)
             in_all, on_each = (np.where(of_type, gpus[rows], 0.0) for gpus in (asked.all_gpus, asked.gpus))
             return in_all, none, on_each
-        raise ConfigError(
-            f"expected limits of cpu, mem, node, billing, gres/gpu or a licence of the site, got '{tres}'",
-            where="site: limits",
-        )
+        raise unknown_tres(tres)
 
     def holder(self, job: int, partition: int) -> Holder:
         """Returns what holds for a job."""
@@ -429,6 +433,6 @@ def quotas_of(site: Site, jobs: SiteJobs, accounts: Accounts, reasons: Reasons, 
     """Returns the limits of the jobs of a site with a number of nodes.
 
     Raises:
-        ConfigError: There is a limit of an unknown TRES.
+        ConfigError: There is a limit of an unknown TRES, or a partition has an unknown QOS.
     """
     return _Builder(site, jobs, accounts, reasons, nodes).build()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hdsim.errors import ConfigError
 from hdsim.site.kernels.quotas import LICENSES, NONE, NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES
 
 #: Words of the codes that the passes give; those of limits follow, see :func:`code_of`.
@@ -45,8 +46,19 @@ class Reasons:
         return self.words.index(word)
 
 
+def unknown_tres(tres: str) -> ConfigError:
+    """Returns the error of a limit of a TRES that is not simulated."""
+    return ConfigError(
+        f"expected limits of cpu, mem, node, billing, gres/gpu or a licence of the site, got '{tres}'",
+        where="site: limits",
+    )
+
+
 def _kind(tres: str) -> str:
-    return tres.split("/")[0]
+    kind = tres.split("/")[0]
+    if kind not in _TRES:
+        raise unknown_tres(tres)
+    return kind
 
 
 def group_limit(holder: str, tres: str) -> str:

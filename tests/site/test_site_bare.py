@@ -70,11 +70,20 @@ def test_queues_are_qos_and_groups_are_accounts() -> None:
 
 def test_limits_and_preemption_hold_for_queues_and_partitions() -> None:
     rows = [{"user": 1, "cores": 1}, {"user": 1, "cores": 1}, {"user": 2, "cores": 1}]
-    most = {"qos": {"normal": {"limits": {"max_jobs": 1}}}, "slurm": {"enforce": ["limits"]}}
+    most = {"qos": {"normal": {"limits": {"max_jobs": 1}}}}
     assert starts(rows, most) == [0, 100, 0]
+    assert starts(rows, most | {"slurm": {"enforce": []}}) == [0, 0, 0]
     parts = {"p1": {"preempt_mode": "CANCEL"}, "p2": {"priority_tier": 2, "preempt_mode": "OFF"}}
     tiers = {"partitions": parts, "preemption": {"type": "partition_prio", "mode": "CANCEL"}}
     assert starts([{"partition": 1, "cores": 8}, {"partition": 2, "at": 10.0}], tiers) == [0, 10]
+
+
+def test_preemption_of_queues_that_no_job_has_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    rules = {"preemption": {"type": "qos", "mode": "CANCEL"}, "qos": {"q1": {"preempt": ["q2", "normal"]}}}
+    assert starts([{}, {"queue": 1}], rules) == [0, 0]
+    assert [record.getMessage() for record in caplog.records] == [
+        "site.qos.q1.preempt: no job has the QOS q2; there are q1, normal"
+    ]
 
 
 def test_each_cluster_of_several_is_a_partition() -> None:
@@ -150,6 +159,19 @@ def test_a_rule_without_slurm_is_told(overrides: list[str], message: str) -> Non
         ({"partitions": {"lo": {"max_time": 5}}}, r"site\.partitions\.lo: expected nodes of it, or one of .* main"),
         ({"nodes": {"n": {"nodes": "n1"}}, "path": None}, r"expected the platform of the site"),
         ({"partition": {}}, r"site: partition: unknown key \(did you mean 'partitions'\?\)"),
+        (
+            {"partitions": {"main": {"qos": "norml"}}},
+            r"partitions\.main\.qos: .*got 'norml' \(did you mean 'normal'\?\)",
+        ),
+        ({"qos": {"normal": {"limits": {"grp_tres": {"foo": 3}}}}}, r"expected limits of cpu, mem, .*, got 'foo'"),
+        ({"priority": {"calculation_period": 0}}, r"priority\.calculation_period: expected greater than 0, got 0"),
+        *(
+            (
+                {"slurm": {"parameters": {name: value}}},
+                rf"{name}={value} \(expected a whole number of at least {least}\)",
+            )
+            for name, value, least in (("bf_interval", "abc", 0), ("sched_interval", -1, 0), ("bf_resolution", 0, 1))
+        ),
     ],
 )
 def test_a_wrong_rule_is_one_line(rules: dict[str, Any], message: str, tmp_path: Path) -> None:
