@@ -43,6 +43,8 @@ _FLAGS = (
     *("bf_one_resv_per_job", "bf_node_space_size", "preempt_youngest_first", "preempt_reorder_count"),
     *("preempt_strict_order", "bf_busy_nodes", "pack_serial_at_end"),
 )
+#: Parameters with numbers, and the least of each that is simulated: -1, which ends a loop in Slurm, is not.
+_LEAST = dict.fromkeys((*PARAMETERS, "bf_node_space_size", "preempt_reorder_count"), 0) | {"bf_resolution": 1}
 _WITHOUT_INFLUENCE = (
     *("bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt", "max_rpc_cnt"),
     *("sched_min_interval", "max_sched_time", "default_gbytes", "bf_ignore_newly_avail", "max_script_size"),
@@ -80,7 +82,11 @@ def refuse(site: Site) -> list[str]:
     if site.priority.type == "multifactor":
         found += [f"PriorityFlags={name}" for name in site.priority.flags if name not in FLAGS]
     known = {*PARAMETERS, *_FLAGS, *_WITHOUT_INFLUENCE}
-    found += [f"SchedulerParameters={name}" for name in site.slurm.parameters if name not in known]
+    for name, value in site.slurm.parameters.items():
+        if name not in known:
+            found.append(f"SchedulerParameters={name}")
+        elif name in _LEAST and not (str(value).isdecimal() and int(value) >= _LEAST[name]):
+            found.append(f"SchedulerParameters={name}={value} (expected a whole number of at least {_LEAST[name]})")
     return found
 
 
@@ -274,7 +280,7 @@ class SlurmScheduler:
     def submit(self, job: int, now: float) -> None:
         """Adds a job that is eligible at a time in seconds since 1970 to the pending ones."""
         self.pending[job] = None
-        self.running.first[job] = self.running.last[job] = 0  # of an earlier run
+        self.running.first[job] = self.running.last[job] = self._space.reason[job] = 0  # of an earlier run
         self._order = None
         self._count_in(job)
         if self.multifactor is not None:

@@ -108,6 +108,20 @@ def test_a_partition_of_a_higher_tier_requeues_jobs() -> None:
     assert result.jobs["lost_core_seconds"].tolist() == [80, 0]
 
 
+def test_the_second_run_of_a_requeued_job_has_a_reason_of_its_own() -> None:
+    parts = {
+        "low": {"nodes": "ALL", "default": True, "preempt_mode": "REQUEUE"},
+        "high": {"nodes": "ALL", "priority_tier": 2, "preempt_mode": "OFF"},
+    }
+    site = make_site(preemption={"type": "partition_prio", "mode": "REQUEUE"}, partitions=parts)
+    high = {"at": 60.0, "cpus": 8, "partition": "high", "runtime": 20.0}
+    result = replay(site, [{"cpus": 8, "runtime": 50.0}, {"at": 1.0, "cpus": 8}, high])
+    assert result.starting_time.tolist() == [0, 181, 60]
+    runs = zip(result.jobs["job_id"].tolist(), result.jobs["restarts"].tolist(), strict=True)
+    assert ("2", 1) in list(runs)
+    assert result.columns["reason"].tolist()[1] == "None"
+
+
 def test_fewer_jobs_are_preempted_when_one_suffices() -> None:
     # The jobs on one node each come first; the one on both nodes that suffices alone is preempted in their place.
     qos = {"lo": {}, "hi": {"preempt": ["lo"], "priority": 1}}
