@@ -75,6 +75,7 @@ def whatif(
     series = {"recorded": recorded, "simulated": _waits(before)}
     calibration = calibrate(groups, recorded, series["simulated"])
     groups["reason"] = [str(word or "-") for word in before.columns["reason"].tolist()]
+    told += _resumed(before)
     facts = {"begin": told, "mean wait": _means(series), "utilization": f"{before.metrics['utilization']:.3f}"}
     won: tuple[Any, Any] = ([], [])
     rejected: dict[str, int] = {}
@@ -111,8 +112,9 @@ def _window(
     site: Site, jobs: Workload, begin: str | None, end: str | None, usage: Path | None
 ) -> tuple[Workload, Floats | None, str]:
     """The jobs of a part of the log, what accounts have used before it, and how the replay begins, in words."""
-    from hdsim.site.beginning import QUEUED, RUNNING, jobs_from
-    from hdsim.site.usage import RecordedUsage, read_usage
+    from hdsim.site.beginning import jobs_from
+    from hdsim.site.usage import RecordedUsage, limits_usage, read_usage
+    from hdsim.site.workload import QUEUED, RUNNING
 
     used, source = None, "no usage"
     if usage is not None:
@@ -126,6 +128,8 @@ def _window(
         waits = int((~np.isnan(jobs.further[QUEUED])).sum()) - runs
         source = "of the log before" if usage is None else f"as in {usage}"
         told = f"{begin} with {runs:,} jobs that run (left out of means) and {waits:,} that wait; usage {source}"
+    if used is not None and limits_usage(site):
+        told += ", but nothing used of GrpTRESMins and GrpWall"
     if end is not None:
         rows = np.flatnonzero(jobs.original_submission_time < _time("--to", end, site))
         if not len(rows):
@@ -133,6 +137,20 @@ def _window(
         jobs = dataclasses.replace(jobs, **jobs.columns_at(rows))
         told += f"; jobs submitted before {end}"
     return jobs, used, told
+
+
+def _resumed(result: Result) -> str:
+    """Returns the numbers of running jobs that have no place at the begin and that are requeued, in words."""
+    from hdsim.site.workload import RUNNING
+
+    further = result.workload.further
+    if RUNNING not in further:
+        return ""
+    runs = ~np.isnan(np.asarray(further[RUNNING], np.float64))
+    lost = int((runs & np.isnan(result.starting_time)).sum())
+    again = int((runs & (result.columns["restart"] > 0)).sum())
+    told = f"; left out as their nodes were full: {lost:,} that ran" if lost else ""
+    return told + (f"; requeued, for the run time left to them only: {again:,} that ran" if again else "")
 
 
 def _hint(site: Site, jobs: Workload) -> str:

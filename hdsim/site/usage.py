@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from hdsim.util.arrays import Floats
 if TYPE_CHECKING:
     from hdsim.site.model import Site
     from hdsim.workload.model import Workload
+
+_log = logging.getLogger(__name__)
 
 
 class RecordedUsage:
@@ -76,8 +79,17 @@ class RecordedUsage:
         return used
 
 
+def limits_usage(site: Site) -> bool:
+    """Whether a site enforces limits of what was used, which is not part of the usage of associations."""
+    accounts = accounts_of(site)
+    every = [*(one.limits for one in site.qos.values()), *(one.limits for one in accounts.rows)]
+    return site.slurm.enforces_limits and any(one.grp_tres_mins or one.grp_wall < math.inf for one in every)
+
+
 def read_usage(path: Path, site: Site) -> Floats:
     """Returns the (A,) usage of root and the associations in billing-seconds from what ``sshare -a -P`` prints.
+
+    Associations that are not in the file have used nothing, which is logged.
 
     Raises:
         ConfigError: The file cannot be read, has no such columns, or has none of the associations of the site.
@@ -101,4 +113,8 @@ def read_usage(path: Path, site: Site) -> Floats:
     rows = [(one.account, one.user) for one in accounts_of(site).rows]
     if not set(rows[1:]) & set(found):
         raise ConfigError("expected accounts and users of the site, got none of them", where=str(path))
+    missing = [row for row in rows if row not in found]
+    if missing:
+        told = "%s: %d of %d accounts and users of the site are not in it, such as %s; they count as unused"
+        _log.warning(told, path, len(missing), len(rows), " ".join(missing[0]).strip())
     return np.array([found.get(row, 0.0) for row in rows])

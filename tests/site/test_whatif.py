@@ -65,12 +65,18 @@ def test_a_reservation_is_added() -> None:
         ("nodes.gpu+=2", r"nodes\.gpu\+=2: expected a number of nodes of nodes\.n"),
         ("nodes.n-=2", r"expected at most 1 nodes to remove, got 2"),
         ("reserve=n1,start=tomorrow,duration=7d", r"expected a time such as 2026-03-02T00:24:35, got 'tomorrow'"),
+        ("qos.normal.limits.max_jobs=3", r"expected slurm\.enforce=\[limits\] as well, as the site enforces no limits"),
         ("reserve=n1,begin=3", r"expected reserve=NODES,start="),
     ],
 )
 def test_a_wrong_change_is_one_line(change: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        changed(make_site(), [change])
+        changed(make_site(slurm={}), [change])
+
+
+def test_a_limit_may_come_with_its_enforcement() -> None:
+    site = changed(make_site(slurm={}), ["qos.normal.limits.max_jobs=3", "slurm.enforce=[limits]"])
+    assert site.qos["normal"].limits.max_jobs == 3 and site.slurm.enforces_limits
 
 
 def test_the_calibration_is_the_ratio_of_means_and_the_error_of_weeks() -> None:
@@ -191,3 +197,44 @@ def test_usage_is_read_as_sshare_prints_it(
         (tmp_path / "usage.txt").write_text(text)
         with pytest.raises(ConfigError, match=message):
             read_usage(tmp_path / "usage.txt", site)
+
+
+def test_what_a_begin_leaves_out_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Running jobs on nodes that are full, those that are requeued, and limits of what was used."""
+    monkeypatch.chdir(tmp_path)
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    (dump / "slurm.conf").write_text(
+        "ClusterName=lab\nNodeName=n[1-2] CPUs=4\nPartitionName=main Nodes=ALL Default=YES MaxTime=60\n"
+        "PartitionName=first Nodes=n2 PriorityTier=2 PreemptMode=OFF\nPreemptType=preempt/partition_prio\n"
+        "PreemptMode=REQUEUE\nSchedulerParameters=batch_sched_delay=0,bf_interval=1\n"
+        "PriorityType=priority/multifactor\nAccountingStorageEnforce=limits\n"
+    )
+    (dump / "assoc.txt").write_text(
+        "Account|User|Share|ParentName|GrpTRESMins\nroot||1||\na1||1|root|cpu=9999\na1|u1|1||\na1|u2|1||\n"
+    )
+    lines = [
+        "JobID|User|Account|Partition|QOS|Submit|Start|End|ElapsedRaw|TimelimitRaw|State|ReqTRES|AllocTRES|NodeList"
+    ]
+    for job, (partition, submit, node) in enumerate(
+        [("main", 0, 1), ("main", 0, 1), ("main", 0, 2), ("first", 90, 2)], 1
+    ):
+        times = f"{_FIRST + submit}|{_FIRST + submit}|{_FIRST + submit + 600}|600"
+        lines.append(f"{job}|u1|a1|{partition}|normal|{times}|30|COMPLETED|cpu=4,node=1|cpu=4,node=1|n{node}")
+    (dump / "sacct.txt").write_text("\n".join(lines) + "\n")
+    run("site", "import", str(dump), "-o", "lab")
+    capsys.readouterr()
+    (tmp_path / "usage.txt").write_text("Account|User|RawUsage\nroot||70\n a1||70\n a1|u1|70\n")
+    run("whatif", "lab", "--from", "2026-03-02T10:01:00", "--usage", "usage.txt")
+    begin = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("begin: "))
+    assert begin.endswith(
+        "usage as in usage.txt, but nothing used of GrpTRESMins and GrpWall; left out as their nodes were full: 1 that "
+        "ran; requeued, for the run time left to them only: 1 that ran"
+    )
+    message = "usage.txt: 1 of 4 accounts and users of the site are not in it, such as a1 u2; they count as unused"
+    assert message in [record.getMessage() for record in caplog.records]
