@@ -219,18 +219,18 @@ def _gpus(column: Any, site: Site, known: Any, tasks: Ints) -> dict[str, Ints]:
     gpus, all_gpus, each = np.zeros((3, len(asked)), np.int64)
     kinds = np.full(len(asked), -1)
 
-    def read(text: str, row: int, into: Ints) -> None:
+    def read(key: str, text: str, row: int, into: Ints) -> None:
         for name, number in parse_gres(text).items():
             if name.split(":")[0] == "gpu":
                 into[row] += number
-                kinds[row] = -1 if name == "gpu" and "gpu" not in types else known("gres", name, types, row)
+                kinds[row] = -1 if name == "gpu" and "gpu" not in types else known(key, name, types, row)
 
     for row, texts in enumerate(zip(asked, in_all, per_task, strict=True)):
         if texts[0]:
-            read(texts[0], row, gpus)
-        for text, into in zip(texts[1:], (all_gpus, each), strict=True):
+            read("gres", texts[0], row, gpus)
+        for key, text, into in zip(("gpus", "gpus_per_task"), texts[1:], (all_gpus, each), strict=True):
             if text:
-                read(f"gpu:{text}", row, into)
+                read(key, f"gpu:{text}", row, into)
     return {
         "gpus": np.where(all_gpus + each > 0, 0, gpus),
         "gpu_type": kinds,

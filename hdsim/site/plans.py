@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from hdsim.errors import ConfigError
 from hdsim.site.model import Part, Seconds, Site, part_of, read_document, site_of
 from hdsim.util.text import shown
 from hdsim.workload.model import Workload
+
+
+def _gpus(value: Any) -> str | None:
+    """Reads GPUs as sbatch takes them: a number, or one behind a type."""
+    if value is None or (not isinstance(value, bool) and re.fullmatch(r"([^:,\s]+:)?\d+", str(value))):
+        return None if value is None else str(value)
+    raise ValueError(f"expected a number of GPUs such as 4 or a100:4, got {shown(value)}")
+
+
+_Gpus = Annotated[str | None, BeforeValidator(_gpus)]
 
 
 class Job(Part):
@@ -41,8 +52,8 @@ class Job(Part):
     reservation: str | None = None
     licenses: str | None = None
     gres: str | None = None
-    gpus: str | None = None  # on all nodes together, such as 4 or a100:4
-    gpus_per_task: str | None = None
+    gpus: _Gpus = None  # on all nodes together, such as 4 or a100:4
+    gpus_per_task: _Gpus = None
     cpus_per_gpu: int | None = Field(None, ge=1)
     required_nodes: str | None = None
     excluded_nodes: str | None = None

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from test_site_replay import run
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, WorkloadError
+from hdsim.site.jobs_table import jobs_table
 from hdsim.site.plans import read_plan
+from hdsim.site.workload import columns_of
 
 PLAN = """
 nodes: {n: {nodes: "n[1-4]", cpus: 8, memory: 16000}}
@@ -46,6 +48,10 @@ def test_each_job_is_a_line_with_the_reason_why_it_waits(tmp_path: Path, capsys:
         ("nodes: {n: {nodes: n1}}", r"expected jobs, a list such as '- \{at: 0, cpus: 4, runtime: 1h\}', got nothing"),
         ("nodes: {n: {cpus: x, nodes: n1}}\njobs: [{runtime: 1}]", r"nodes\.n\.cpus: "),
         ("jobs: [", "expected YAML"),
+        (
+            "nodes: {n: {nodes: n1}}\njobs: [{runtime: 1, gpus: a100}]",
+            r"jobs\[0\]\.gpus: expected a number of GPUs such as 4 or a100:4, got \"a100\"",
+        ),
     ],
 )
 def test_a_wrong_plan_is_told_by_key(tmp_path: Path, text: str, message: str) -> None:
@@ -53,3 +59,17 @@ def test_a_wrong_plan_is_told_by_key(tmp_path: Path, text: str, message: str) ->
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         read_plan(path)
+
+
+def test_gpus_of_a_plan_are_numbers_or_have_a_type(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    nodes = 'nodes: {n: {nodes: "n[1-2]", cpus: 8, gres: {"gpu:a100": 2}}}\n'
+    path.write_text(f"{nodes}jobs: [{{runtime: 1, gpus: 4}}, {{runtime: 1, gpus_per_task: 'a100:1'}}]")
+    site, jobs = read_plan(path)
+    demands = jobs_table(columns_of(jobs), site).demands
+    assert demands.all_gpus.tolist() == [4, 1]
+    assert demands.gpu_type.tolist() == [-1, 0]
+    path.write_text(f"{nodes}jobs: [{{runtime: 1, gpus: 'v100:1'}}]")
+    site, jobs = read_plan(path)
+    with pytest.raises(WorkloadError, match='job 1: gpus: expected one of gpu:a100, got "gpu:v100"'):
+        jobs_table(columns_of(jobs), site)
