@@ -67,7 +67,7 @@ def whatif(
     rules = load_site(site)
     other = changed(rules, list(changes)) if changes else None
     jobs = load_workload(site / "jobs.parquet", memory="none", memory_bandwidth="none", status="queued")
-    jobs, used, told = _window(rules, jobs, begin, end, usage)
+    jobs, used, told = _window(rules, other, jobs, begin, end, usage)
     recorded = _recorded(jobs)
     changes_of_jobs = None if other is None else _in_reservations(jobs, rules, other)
     before, after = _replays(rules, jobs, other, changes_of_jobs, used)
@@ -109,9 +109,12 @@ def _replays(
 
 
 def _window(
-    site: Site, jobs: Workload, begin: str | None, end: str | None, usage: Path | None
+    site: Site, other: Site | None, jobs: Workload, begin: str | None, end: str | None, usage: Path | None
 ) -> tuple[Workload, Floats | None, str]:
-    """The jobs of a part of the log, what accounts have used before it, and how the replay begins, in words."""
+    """The jobs of a part of the log, what accounts have used before it, and how the replay begins, in words.
+
+    Usage is that by the rules of the site, or by the changed ones if only these count it.
+    """
     from hdsim.site.beginning import jobs_from
     from hdsim.site.usage import RecordedUsage, limits_usage, read_usage
     from hdsim.site.workload import QUEUED, RUNNING
@@ -123,12 +126,14 @@ def _window(
     if begin is not None:
         log, at = jobs, _time("--from", begin, site)
         jobs = jobs_from(log, at)
-        used = RecordedUsage(site, log).at(at) if used is None else used
+        counts = site if other is None or site.priority.type == "multifactor" else other
+        used = RecordedUsage(counts, log).at(at) if used is None else used
         runs = int((~np.isnan(jobs.further[RUNNING])).sum())
         waits = int((~np.isnan(jobs.further[QUEUED])).sum()) - runs
         source = "of the log before" if usage is None else f"as in {usage}"
+        source = source if counts.priority.type == "multifactor" else "does not count"
         told = f"{begin} with {runs:,} jobs that run (left out of means) and {waits:,} that wait; usage {source}"
-    if used is not None and limits_usage(site):
+    if used is not None and any(limits_usage(one) for one in (site, other) if one is not None):
         told += ", but nothing used of GrpTRESMins and GrpWall"
     if end is not None:
         rows = np.flatnonzero(jobs.original_submission_time < _time("--to", end, site))

@@ -238,3 +238,33 @@ def test_what_a_begin_leaves_out_is_told(
     )
     message = "usage.txt: 1 of 4 accounts and users of the site are not in it, such as a1 u2; they count as unused"
     assert message in [record.getMessage() for record in caplog.records]
+
+
+def test_usage_before_the_begin_counts_where_a_change_brings_fair_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    (dump / "slurm.conf").write_text(
+        "ClusterName=lab\nNodeName=n1 CPUs=4\nPartitionName=main Nodes=ALL Default=YES MaxTime=60\n"
+        "SchedulerParameters=batch_sched_delay=0,bf_interval=1\nPriorityType=priority/basic\n"
+    )
+    (dump / "assoc.txt").write_text("Account|User|Share\nroot||1\na1||1\na1|u1|1\na2||1\na2|u2|1\n")
+    lines = ["JobID|User|Account|QOS|Submit|Start|End|ElapsedRaw|TimelimitRaw|State|ReqTRES|AllocTRES|NodeList"]
+    for job, (user, submit, start) in enumerate([(1, 0, 0), (1, 10, 400), (2, 20, 800)], 1):
+        times = f"{_FIRST + submit}|{_FIRST + start}|{_FIRST + start + 400}|400"
+        lines.append(f"{job}|u{user}|a{user}|normal|{times}|30|COMPLETED|cpu=4,node=1|cpu=4,node=1|n1")
+    (dump / "sacct.txt").write_text("\n".join(lines) + "\n")
+    run("site", "import", str(dump), "-o", "lab")
+    capsys.readouterr()
+    run("whatif", "lab", "--from", "2026-03-02T10:05:00")
+    assert "2 that wait; usage does not count" in capsys.readouterr().out
+    run(
+        "whatif", "lab", "--from", "2026-03-02T10:05:00", "priority.type=multifactor", "priority.weight_fair_share=1000"
+    )
+    told = capsys.readouterr().out
+    assert "2 that wait; usage of the log before" in told
+    # The account that has used nothing is first now.
+    waits = {line.split()[0]: line for line in told.splitlines() if line.startswith(("a1 ", "a2 "))}
+    assert "13 min 10 s   +103%" in waits["a1"] and "6 min 20 s    -51%" in waits["a2"]
