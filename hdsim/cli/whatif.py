@@ -83,6 +83,7 @@ def whatif(
         series["changed"] = _waits(after)
         won = winners(jobs, series["simulated"], series["changed"])
         rejected = _rejected(before, after)
+        facts["begin"] += _resumed(after).replace("; ", "; with the changes ", 1)
         facts["mean wait"] = _means(series)
         facts["utilization"] += f" before, {after.metrics['utilization']:.3f} after"
     if told := reserved(rules if other is None else other, jobs):

@@ -155,7 +155,14 @@ class FairShare:
         self.calculate(none, none, begin)
 
     def begin_with(self, usage: Floats) -> None:
-        """Sets the usage of (A,) associations in billing-seconds at the first calculation."""
+        """Sets the usage of (A,) associations in billing-seconds at the first calculation.
+
+        Raises:
+            ConfigError: There is another number of associations.
+        """
+        if len(usage) != len(self.shares.usage):
+            expected = f"expected usage of {len(self.shares.usage)} associations with root, got {len(usage)}"
+            raise ConfigError(f"{expected}; no change of associations goes with usage", where="site: associations")
         self.shares.usage[:] = usage
         none = np.zeros(0, np.int64)
         self.calculate(none, none, self._last)

@@ -11,7 +11,7 @@ import pytest
 from test_site_replay import make_site
 
 from hdsim.agents.slurm import SlurmAgent
-from hdsim.errors import WorkloadError
+from hdsim.errors import ConfigError, WorkloadError
 from hdsim.platform.model import Platform
 from hdsim.results.result import Result
 from hdsim.simulation.simulation import simulate
@@ -207,6 +207,12 @@ def test_a_replay_with_earlier_usage_goes_on_as_the_whole_one() -> None:
 
     with_usage, without = (error(replayed(site, rest, given).starting_time) for given in (usage, None))
     assert with_usage < 1.0 < without
+
+
+def test_usage_of_other_associations_is_refused() -> None:
+    site = make_site(priority={"type": "multifactor", "weight_fair_share": 1000})
+    with pytest.raises(ConfigError, match="expected usage of 4 associations with root, got 9; no change"):
+        replayed(site, random_jobs(site, 5, 1), np.zeros(9))
 
 
 def test_a_log_without_recorded_starts_has_no_state() -> None:

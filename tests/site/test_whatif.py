@@ -236,6 +236,9 @@ def test_what_a_begin_leaves_out_is_told(
         "usage as in usage.txt, but nothing used of GrpTRESMins and GrpWall; left out as their nodes were full: 1 that "
         "ran; requeued, for the run time left to them only: 1 that ran"
     )
+    run("whatif", "lab", "--from", "2026-03-02T10:01:00", "preemption.type=none")
+    begin = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("begin: "))
+    assert begin.endswith("only: 1 that ran; with the changes left out as their nodes were full: 1 that ran")
     message = "usage.txt: 1 of 4 accounts and users of the site are not in it, such as a1 u2; they count as unused"
     assert message in [record.getMessage() for record in caplog.records]
 
