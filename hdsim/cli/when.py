@@ -19,11 +19,13 @@ from hdsim.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hdsim.site.intervals import Score
+    from hdsim.site.intervals import Calibration, Score
     from hdsim.site.model import Site
     from hdsim.studies.starts import Log, Present
 
 _DAY = 86_400.0
+#: Most days of a scenario.
+_MOST_DAYS = 60.0
 
 
 @click.command()
@@ -76,6 +78,8 @@ def when(
         optional(package)
     if check == (job is not None):
         raise ConfigError("expected either --job or --check", where="hdsim when")
+    if not days <= _MOST_DAYS:
+        raise ConfigError(f"expected at most {_MOST_DAYS:g} days, got {days}", where="--days")
     rules = load_site(site)
     if nodes is not None:
         rules = _with_nodes(rules, nodes)
@@ -148,19 +152,23 @@ def _answer(
 ) -> None:
     from hdsim.report.charts import duration
     from hdsim.site.formats import time_zone
-    from hdsim.site.intervals import Calibration, Score, scenario_quantiles
+    from hdsim.site.intervals import Calibration, scenario_quantiles
     from hdsim.studies.starts import features, plan_of
     from hdsim.studies.starts import scenarios as simulated
 
+    adjustment = _adjustment(site / "when.json")
     present, target = _present(log, queue, job, at)
     usage = log.usage.at(present.at)
     plan, plan_reason = plan_of(log, present, [target], usage)
     starts = simulated(log, present, [target], scenarios, (seed,), usage, longest)
-    own = np.array([features(log, present, target, starts.quantiles()[0], float(plan[0]))])
-    document = _document(site / "when.json")
+    quantiles = starts.quantiles()[0]
+    own = np.array([features(log, present, target, quantiles, float(plan[0]))])
     plain = Calibration(scenario_quantiles(), (0.0, 0.0), 0)
-    calibration = plain if document is None else _read(document, site / "when.json")
-    low, median, high = calibration.interval(own)[0].tolist()
+    calibration = plain if adjustment is None else adjustment[0]
+    late = quantiles >= longest
+    # What was recorded says when jobs start that scenarios are too short for, not whether any rule lets them start.
+    unknown = late if adjustment is None else np.full(3, bool(late.all()) and not math.isfinite(plan[0]))
+    low, median, high = np.where(unknown, math.inf, calibration.interval(own)[0]).tolist()
     zone = time_zone(log.site.time_zone)
 
     def shown(wait: float) -> str:
@@ -174,7 +182,7 @@ def _answer(
     there = f"{runs} jobs run, {len(asked) - runs} wait"
     click.echo(f"job {asked.job_id[target]}: {cpus} CPUs, limit {limit}; {there} at {shown(0.0)}\n")
     reasons = sorted(starts.reasons[0].items(), key=_most_first)
-    raw = [duration(value) for value in starts.quantiles()[0].tolist()]
+    raw = [f"over {duration(longest)}" if value >= longest else duration(value) for value in quantiles.tolist()]
     rows = [
         ("median", shown(median)),
         ("80 % interval", f"{shown(low)} to {shown(high)}"),
@@ -183,19 +191,24 @@ def _answer(
         (f"{scenarios} scenarios", f"10 %, 50 % and 90 % start in {', '.join(raw)}"),
     ]
     click.echo("\n".join(f"{name:22}  {text}" for name, text in rows))
-    if document is None:
+    behind = present.at - log.period[1]
+    if behind > _DAY:
+        click.echo(f"\nThe log ends {duration(behind)} before: jobs to come and run times are those of its last weeks.")
+    if adjustment is None:
         told = f"no {site / 'when.json'} of 'hdsim when {site} --check'"
         click.echo(f"\nThe interval is that of the scenarios, not adjusted: {told}.")
     else:
-        click.echo(f"\n{_table([Score(**row) for row in document['table']])}")
+        click.echo(f"\n{_table(adjustment[1])}")
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:
     return -item[1], item[0]
 
 
-def _document(path: Path) -> dict[str, Any] | None:
-    """The content of when.json, None if there is no such file."""
+def _adjustment(path: Path) -> tuple[Calibration, list[Score]] | None:
+    """The adjustment and the table of when.json, None if there is no such file."""
+    from hdsim.site.intervals import Calibration, Score
+
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -204,21 +217,15 @@ def _document(path: Path) -> dict[str, Any] | None:
         raise ConfigError(f"expected JSON as 'hdsim when SITE --check' writes: {error}", where=str(path)) from None
     if not isinstance(found, dict) or not isinstance(found.get("table"), list):
         raise ConfigError("expected a table and an adjustment as 'hdsim when SITE --check' writes", where=str(path))
-    return found
-
-
-def _read(document: dict[str, Any], path: Path) -> Any:
-    from hdsim.site.intervals import Calibration
-
     try:
-        return Calibration.of_document(document)
+        return Calibration.of_document(found), [Score.of_document(row) for row in found["table"]]
     except ValueError as error:
         raise ConfigError(str(error), where=str(path)) from None
 
 
 def _present(log: Log, queue: Path | None, job: str, at: str | None) -> tuple[Present, int]:
     """The jobs at the moment, with the one that is asked about, and its row."""
-    from hdsim.site.formats import parse_date, read_value
+    from hdsim.site.formats import parse_date, read_value, time_zone
     from hdsim.site.squeue import asked_job, jobs_of
     from hdsim.studies.starts import present_of, with_job
 
@@ -229,6 +236,9 @@ def _present(log: Log, queue: Path | None, job: str, at: str | None) -> tuple[Pr
         return _queued(log, queue, job, now, known=known)
     if now is None:
         raise ConfigError("expected --queue FILE, or --at TIME, a moment of the log", where="hdsim when")
+    if not log.period[0] <= now <= log.period[1]:
+        first, last = (datetime.fromtimestamp(end, time_zone(zone)).isoformat()[:19] for end in log.period)
+        raise ConfigError(f"expected a moment of the log, from {first} to {last}, got {at}", where="--at")
     if not known:
         asked = asked_job(job, log.site, now)
         present = with_job(log, now, jobs_of([asked], log.jobs, log.site, now, "--job"))

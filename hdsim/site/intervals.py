@@ -105,7 +105,9 @@ class Calibration:
             coefficients = np.array(document["coefficients"], np.float64)
             lower, upper = map(float, document["margins"])
             made = cls(coefficients, (lower, upper), int(document["waits"]))
-        except (KeyError, TypeError, ValueError):
+            if not np.isfinite([lower, upper, *coefficients.ravel()]).all():
+                raise ValueError
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise ValueError("expected coefficients, margins and waits as 'hdsim when SITE --check' writes") from None
         if made.coefficients.shape != (len(LEVELS), len(FEATURES) + 1):
             raise ValueError(f"expected 3 rows of {len(FEATURES) + 1} coefficients, got {made.coefficients.shape}")
@@ -175,6 +177,15 @@ class Score:
     coverage: float
     error: float
     plan: float
+
+    @classmethod
+    def of_document(cls, document: Any) -> Score:
+        """Returns the agreement of a row of the table in when.json; ValueError for another form."""
+        try:
+            numbers = [float(document[key]) for key in ("coverage", "error", "plan")]
+            return cls(str(document["name"]), int(document["waits"]), *numbers)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ValueError("expected a table as 'hdsim when SITE --check' writes") from None
 
 
 def score(name: str, interval: Floats, samples: Samples) -> Score:

@@ -17,6 +17,7 @@ import numpy as np
 from hdsim.errors import ConfigError, nearest
 from hdsim.site.formats import (
     UNLIMITED,
+    expand_nodes,
     parse_date,
     parse_elapsed,
     parse_memory,
@@ -135,11 +136,11 @@ def _job(values: Mapping[str, str], zone: str, where: str, *, runs: bool) -> Que
 
     if "[" in values["JOBID"]:
         raise ConfigError(f"expected a line for each task (squeue -r), got {values['JOBID']}", where=where)
-    if not values["CPUS"].isdecimal() or int(values["CPUS"]) < 1:
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", values["CPUS"], re.ASCII):
         raise ConfigError(f"CPUS: expected a number from 1 on, got {shown(values['CPUS'])}", where=where)
     limit = values["TIME_LIMIT"]
     own: dict[str, Any] = {"cpus": int(values["CPUS"])}
-    if given("NODES").isdecimal() and not runs:
+    if re.fullmatch(r"\d{1,9}", given("NODES"), re.ASCII) and not runs:
         own["nodes"] = int(values["NODES"])
     if given("MIN_MEMORY"):
         own["memory_mib"] = read_value(given("MIN_MEMORY"), parse_memory, f"{where}: MIN_MEMORY")[0]
@@ -150,6 +151,8 @@ def _job(values: Mapping[str, str], zone: str, where: str, *, runs: bool) -> Que
         own["dependency"] = re.sub(r"\([^)]*\)|_\*", "", given("DEPENDENCY"))
     if given("REASON") in _HELD or any(word in values["NODELIST"] for word in _HELD):
         own["held"] = True
+    if runs:
+        read_value(given("NODELIST"), expand_nodes, f"{where}: NODELIST")
     priority = given("PRIORITY")
     return Queued(
         id=values["JOBID"],
@@ -193,6 +196,7 @@ def asked_job(text: str, site: Site, at: float) -> Queued:
             )
     kind = site.partitions[partition.split(",")[0]]
     usual = kind.max_time if kind.default_time is None else kind.default_time
+    limit = own.pop("time", usual)
     return Queued(
         id=ASKED,
         user=own.pop("user", ""),
@@ -201,7 +205,7 @@ def asked_job(text: str, site: Site, at: float) -> Queued:
         partition=partition,
         submitted=at,
         start=math.nan,
-        limit=own.pop("time", usual),
+        limit=limit if limit > 0 else math.inf,  # sbatch(1): 0 is no limit
         cpus=int(own["cpus"]),
         nodes="",
         priority=math.nan,

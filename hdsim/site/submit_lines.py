@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hdsim.site.formats import parse_memory, parse_time
+from hdsim.site.formats import expand_nodes, parse_memory, parse_time
 
 #: Short options with a value, and the long ones that they stand for; empty for those that nothing reads.
 _SHORT = {
@@ -32,6 +32,8 @@ _SHORT = {
     "x": "exclude",
     "P": "dependency",
 }
+#: Short options without a value.
+_SHORT_ALONE = {**dict.fromkeys("IKOQVWXZhkuv", ""), "H": "hold", "s": "oversubscribe"}
 #: Long options without a value, or with one that stands behind an equals sign.
 _ALONE = frozenset(
     (
@@ -123,15 +125,21 @@ def job_options(text: str) -> dict[str, Any]:
         raise ValueError("expected options such as -p main -n 16 -t 4:00:00 --uid=ann -A chem, each with its value")
     for name, value in given.items():
         if name and name not in _KNOWN:
-            raise ValueError(f"expected options of {', '.join(f'--{each}' for each in _KNOWN)}, got '--{name}'")
+            known = ", ".join(f"--{each}" for each in _KNOWN)
+            raise ValueError(f"expected options of {known}, got '{'--' if len(name) > 1 else '-'}{name}'")
         if name in _ASKED:
             found[_ASKED[name]] = value
         elif name == "time":
             found["time"] = parse_time(value)
         elif name in ("mem", "mem-per-cpu"):
             found["memory_mib"] = parse_memory(value)[0]
-        elif name in ("ntasks", "cpus-per-task") and not (value.isdecimal() and int(value)):
-            raise ValueError(f"--{name}: expected a number from 1 on, got '{value}'")
+        elif name in ("ntasks", "cpus-per-task", "cpus-per-gpu"):
+            if not re.fullmatch(r"0*[1-9]\d{0,8}", value, re.ASCII):
+                raise ValueError(f"--{name}: expected a number from 1 on, got '{value}'")
+        elif name == "nodes" and "nodes" not in found:
+            raise ValueError(f"--nodes: expected a number such as 4 or 2-4, got '{value}'")
+        elif name in ("nodelist", "exclude"):
+            expand_nodes(value)
     tasks = int(given.get("ntasks") or found.get("nodes") or 1)
     return {**found, "cpus": tasks * found.get("per_task", 1)}
 
@@ -165,6 +173,6 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
                         value, position = following, position + 1
                     yield _SHORT[letter], value
                     break
-                yield {"H": "hold", "s": "oversubscribe"}.get(letter, ""), ""
+                yield _SHORT_ALONE.get(letter, letter), ""
         else:
             return

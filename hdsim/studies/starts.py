@@ -59,6 +59,13 @@ class Log:
         object.__setattr__(self, "times", recorded_times(self.jobs))
 
     @cached_property
+    def period(self) -> tuple[float, float]:
+        """First submission and last recorded event in seconds since 1970."""
+        times = self.times
+        last = np.nanmax(np.concatenate([times.submitted, times.start, times.end]))
+        return float(times.submitted[0]), float(last)
+
+    @cached_property
     def platform(self) -> Platform:
         """The platform of the site."""
         return Platform.from_dict(platform_document(self.site), self.site.name)
@@ -178,22 +185,39 @@ def joined(first: Workload, second: Workload) -> Workload:
     return dataclasses.replace(first, **columns, further=further)
 
 
-def scenario(log: Log, present: Present, horizon: float, rng: np.random.Generator) -> Workload:
+def past_periods(log: Log, at: float) -> tuple[float, range]:
+    """Returns the length of the periods before a moment whose arrivals are drawn, and how many lengths ago they began.
+
+    They are weeks, or days where the log before the moment has less than a week. Those that begin after the log or
+    miss more than a seventh of it at its end are left out.
+    """
+    submitted = log.times.submitted
+    first, last = float(submitted[0]), float(submitted[-1])
+    length = _WEEK if min(at, last) - first >= _WEEK else _DAY
+    nearest = 1 + max(math.ceil((at - last) / length - 1 / 7), 0)
+    most = int((at - first) // length)
+    return length, range(nearest, min(most, nearest + _WEEKS - 1) + 1)
+
+
+def scenario(
+    log: Log, present: Present, horizon: float, rng: np.random.Generator, longest: float = _LONGEST
+) -> Workload:
     """Returns the jobs of a scenario from a moment on, which is time 0.
 
     Run times are drawn from the pasts of the users, as far as a job has not run longer already. The jobs that come are
-    those of random weeks (days, where the log before the moment has less than a week) at the same time of the week.
+    those of random periods of `past_periods`, at the same time of the week (day).
 
     Args:
         log: The log; of it only what was before the moment is used.
         present: The jobs that run and wait.
         horizon: Seconds in which jobs come.
         rng: Random numbers.
+        longest: The longest horizon for which the same random numbers give the same jobs.
     """
-    at, past = present.at, present.at - float(log.times.submitted[0])
-    length = _WEEK if past >= _WEEK else _DAY
-    most = min(int(past // length), _WEEKS)
-    chosen = rng.integers(1, most + 1, math.ceil(_LONGEST / length) if most else 0)
+    at = present.at
+    length, back = past_periods(log, at)
+    number = math.ceil(max(longest, _LONGEST) / length) if back else 0
+    chosen = rng.integers(back.start, back.start + max(len(back), 1), number)
     drawn = remaining(log.runtimes, present.jobs, present.since, at, rng, range(len(present.jobs)))
     jobs = present.jobs.replaced(runtime=drawn)
     for number, back in enumerate(chosen.tolist()):
@@ -202,7 +226,9 @@ def scenario(log: Log, present: Present, horizon: float, rng: np.random.Generato
         if end <= begin:
             break
         first, last = np.searchsorted(log.times.submitted, [begin, end], side="right").tolist()
-        rows = np.flatnonzero(~np.isnan(log.times.start[first:last])) + first
+        # Jobs that left the queue without a start are none, as far as that was known.
+        started, left = log.times.start[first:last] <= at, log.times.end[first:last] <= at
+        rows = np.flatnonzero(started | ~left) + first
         if len(rows):
             jobs = joined(jobs, _coming(log, rows, at, begin - number * length, rng))
     return jobs
@@ -212,7 +238,7 @@ def _coming(log: Log, rows: Ints, at: float, begin: float, rng: np.random.Genera
     """Returns jobs of a log that come as long after a moment as they came after `begin`."""
     jobs = dataclasses.replace(log.jobs, **log.jobs.columns_at(rows))
     runtime = np.array(jobs.runtime)
-    unknown = np.flatnonzero(log.times.end[rows] > at)
+    unknown = np.flatnonzero(~(log.times.end[rows] <= at))
     if len(unknown):
         none = np.full(len(rows), math.nan)
         runtime[unknown] = remaining(log.runtimes, jobs, none, at, rng, unknown.tolist())
@@ -284,7 +310,7 @@ def scenarios(
     for place in range(number):
         while True:
             rng = np.random.default_rng([*seed, place])
-            jobs = scenario(log, present, horizon, rng)
+            jobs = scenario(log, present, horizon, rng, longest)
             found, words = starts_of(log, jobs, targets, usage, horizon)
             if not np.isinf(found).any() or horizon >= longest:
                 break
@@ -493,7 +519,9 @@ def as_queued(log: Log, present: Present, given: Floats, usage: Floats | None) -
     for row in waits[np.isnan(nice[waits])].tolist():
         own = nice[(users == users[row]) & ~np.isnan(nice)]
         nice[row] = np.median(own) if len(own) else 0.0
-    further = {**present.jobs.further, "nice": read_only(np.nan_to_num(nice))}
+    # A job that is asked for has the value of its own --nice beside that.
+    nice = np.nan_to_num(nice) + np.where(np.isnan(given), table.nice, 0.0)
+    further = {**present.jobs.further, "nice": read_only(nice)}
     return Present(dataclasses.replace(present.jobs, further=further), present.at)
 
 

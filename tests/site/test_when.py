@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from datetime import UTC, datetime
@@ -28,7 +29,17 @@ from hdsim.site.platform import platform_document
 from hdsim.site.runtimes import RunTimes
 from hdsim.site.squeue import asked_job, jobs_of, read_squeue
 from hdsim.site.workload import QUEUED, RUNNING
-from hdsim.studies.starts import Log, Present, as_queued, plan_of, present_of, scenario, scenarios, with_job
+from hdsim.studies.starts import (
+    Log,
+    Present,
+    as_queued,
+    past_periods,
+    plan_of,
+    present_of,
+    scenario,
+    scenarios,
+    with_job,
+)
 from hdsim.workload.model import Workload
 from hdsim.workload.parquet import write_parquet
 
@@ -185,6 +196,10 @@ def test_priorities_are_those_of_squeue(tmp_path: Path) -> None:
     plan, _ = plan_of(log, as_queued(log, present, given, None), [1, 2, 3, 4], None)
     # The asked job is of u2, whose only job has 500 points where its age gives about 5: it has as many more.
     assert np.argsort(plan).tolist() == [2, 0, 1, 3]
+    jobs[-1] = asked_job("-n 8 -t 30 --uid=u2 -A a1 --nice=-600", site, now)
+    other = Present(jobs_of(jobs, log.jobs, site, now, "squeue"), now)
+    plan, _ = plan_of(log, as_queued(log, other, given, None), [1, 2, 3, 4], None)
+    assert np.argsort(plan).tolist() == [2, 3, 0, 1]
     without, _ = plan_of(log, present, [1, 2, 3, 4], None)
     assert np.argsort(without).tolist() == [0, 1, 2, 3]
 
@@ -230,6 +245,7 @@ def test_scenarios_know_nothing_of_what_came_after_the_moment() -> None:
 
 def test_the_options_of_a_job_are_those_of_sbatch() -> None:
     asked = asked_job("-J test -N 2 -n 4 -c 2 --mem=4G -t 1-12 -A a1 -q normal --gpus-per-node=2", make_site(), _NOW)
+    assert asked_job("-n 4 -t 0", make_site(), _NOW).limit == math.inf
     assert (asked.cpus, asked.limit, asked.account, asked.qos, asked.partition) == (8, 129_600, "a1", "normal", "main")
     expected = {"nodes": 2, "most_nodes": 2, "per_task": 2, "memory_mib": 4096, "memory_per": "n", "gres": "gpu:2"}
     assert {key: asked.own[key] for key in expected} == expected
@@ -244,6 +260,43 @@ def test_jobs_come_as_a_week_before() -> None:
     assert made.submission_time.tolist() == [0.0, 9_900.0, 19_900.0]
     assert made.job_id.tolist() == ["asked", "past-3", "past-4"]
     assert made.runtime.tolist()[1:] == [30.0, 30.0]
+
+
+def test_jobs_come_as_in_the_last_weeks_of_a_log_that_has_ended_before() -> None:
+    """Forty days after the end of a log of eight weeks its last six are drawn, at the same time of the week."""
+    log = Log(make_site(), past([30.0] * 484, [60.0] * 484))
+    first, last = log.period
+    at = last + 40 * 86_400.0
+    length, back = past_periods(log, at)
+    assert length == _WEEK and list(back) == [7, 8, 9, 10, 11, 12]
+    assert all(first <= at - each * length and at - (each - 1) * length <= last + 86_400 for each in back)
+    assert list(past_periods(log, last)[1]) == [1, 2, 3, 4, 5, 6]
+    assert not past_periods(log, first - 1.0)[1]
+    asked = jobs_of([asked_job("-n 8 --uid=u2 -t 10", log.site, at)], log.jobs, log.site, at, "job")
+    made = scenario(log, Present(asked, at), 86_400.0, np.random.default_rng(0))
+    assert len(made) in (9, 10)
+
+
+def test_jobs_come_as_long_as_scenarios_are() -> None:
+    log = Log(make_site(), past([30.0] * 484, [60.0] * 484))
+    at = log.period[1]
+    asked = jobs_of([asked_job("-n 8 --uid=u2 -t 10", log.site, at)], log.jobs, log.site, at, "job")
+    made = scenario(log, Present(asked, at), 30 * 86_400.0, np.random.default_rng(0), 30 * 86_400.0)
+    assert made.submission_time[-1] > 29 * 86_400.0
+
+
+def test_jobs_that_wait_for_a_week_come_again_whether_they_start_later_or_not() -> None:
+    log = past([30.0] * 15, [60.0] * 15)
+    at = float(log.original_submission_time[0]) + _WEEK + 20_100.0
+    made = []
+    for start in (at + 5000.0, math.nan):
+        columns = {name: np.array(log.further[name]) for name in ("recorded_start", "recorded_end")}
+        columns["recorded_start"][4], columns["recorded_end"][4] = start, at + 6000.0
+        whole = Log(make_site(), dataclasses.replace(log, further={**log.further, **columns}))
+        present = Present(jobs_of([asked_job("-n 8 --uid=u2", whole.site, at)], log, whole.site, at, "job"), at)
+        made.append(scenario(whole, present, 25_000.0, np.random.default_rng(0)))
+    assert made[0].job_id.tolist() == made[1].job_id.tolist() == ["asked", "past-3", "past-4"]
+    assert made[0].runtime.tolist() == made[1].runtime.tolist()
 
 
 def test_a_calibrated_interval_has_four_fifths_of_the_waits() -> None:
@@ -336,6 +389,18 @@ def test_an_answer_with_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == adjusted
 
 
+def test_a_job_that_no_rule_lets_start_has_no_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site, at = folder(tmp_path, 40, 10), date(_NOW + 5 * 86_400)
+    arguments = "when", str(site), "--at", at, "--job", "-n 1000 -t 60 --uid=u1 -A a1", "--scenarios", "2"
+    run(*arguments)
+    plain = capsys.readouterr().out
+    assert "median                  not within the simulated time\n" in plain and "start in over 8 d, over 8 d" in plain
+    document = Calibration(scenario_quantiles(), (0.5, 0.5), 9).document()
+    (site / "when.json").write_text(json.dumps({**document, "table": []}), encoding="utf-8")
+    run(*arguments)
+    assert "median                  not within the simulated time\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -343,6 +408,12 @@ def test_an_answer_with_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[
         ([], "expected either --job or --check"),
         (["--job", "-n 4"], r"expected --queue FILE, or --at TIME"),
         (["--at", "soon", "--job", "-n 4"], r"--at: expected a time such as 2026-03-02T00:24:35, got 'soon'"),
+        (
+            ["--at", "2020-03-04T10:00:00", "--job", "-n 4"],
+            r"--at: expected a moment of the log, from 2026-03-02T\S+ to 2026-03-\S+, got 2020-03-04T10:00:00",
+        ),
+        (["--at", "2030-03-04T10:00:00", "--job", "-n 4"], "--at: expected a moment of the log"),
+        (["--at", "2026-03-04T10:00:00", "--job", "-n 4", "--days", "61"], "--days: expected at most 60 days, got 61"),
         (["--at", "2026-03-04T10:00:00", "--job", "77"], "expected a job that waits, got 77: there is none"),
         (["--queue", "no.txt", "--job", "-n 4"], r"no\.txt: expected a file: No such file"),
         (["--queue", "q.txt", "--nodes", "no.txt", "--job", "-n 4"], r"no\.txt: expected a file: No such file"),
@@ -351,6 +422,11 @@ def test_an_answer_with_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--queue", "q.txt", "--job", "-n 4 -t soon"], "expected a time such as 30, 1:30:00"),
         (["--queue", "q.txt", "--job", "-p man"], r"expected a partition of main, got 'man' \(did you mean 'main'\?\)"),
         (["--queue", "q.txt", "--job", "--switches=2"], r"expected options of .*, got '--switches'"),
+        (["--queue", "q.txt", "--job", "-w n[1-"], r"expected a list of nodes such as n\[1-4,7\], got 'n\[1-'"),
+        (["--queue", "q.txt", "--job", "-n 99999999999999999999"], "--ntasks: expected a number from 1 on"),
+        (["--queue", "q.txt", "--job", "-N some"], "--nodes: expected a number such as 4 or 2-4, got 'some'"),
+        (["--queue", "q.txt", "--job", "--cpus-per-gpu=x"], "--cpus-per-gpu: expected a number from 1 on, got 'x'"),
+        (["--queue", "q.txt", "--job", "-y"], "expected options of .*, got '-y'"),
         (["--queue", "q.txt", "--job", "4 cores"], r"expected options such as -p main -n 16"),
     ],
 )
@@ -374,6 +450,8 @@ def test_a_careless_question_is_one_line(
         (("TIME_LIMIT|", "LIMIT|"), "expected the columns TIME_LIMIT as well"),
         (("JOBID|USER", "ID|USER"), r"expected a header with JOBID, as squeue -a -r -o "),
         (("|8|", "|x|"), r"squeue\.txt:2: CPUS: expected a number from 1 on, got \"x\""),
+        (("|8|", f"|{'9' * 20}|"), "CPUS: expected a number from 1 on"),
+        (("n[1-2]", "n[1-"), r"squeue\.txt:2: NODELIST: expected a list of nodes"),
         (("|8|", "|8|8|"), r"squeue\.txt:2: expected 15 columns, got 16"),
         (("1:00:00", "long"), r"squeue\.txt:2: TIME_LIMIT: expected a time"),
         (("\n1|", "\n1_[3-9]|"), r"expected a line for each task \(squeue -r\), got 1_\[3-9\]"),
@@ -388,11 +466,15 @@ def test_a_damaged_queue_is_one_line(tmp_path: Path, change: tuple[str, str], me
 def test_a_damaged_adjustment_is_one_line(tmp_path: Path) -> None:
     from hdsim.cli.when import when
 
-    site = folder(tmp_path, 40, 10)
+    site, good = folder(tmp_path, 40, 10), Calibration(scenario_quantiles(), (0.0, 0.0), 0).document()
     for text, message in (
         ("{", "expected JSON as 'hdsim when SITE --check' writes"),
         ("[]", "expected a table and an adjustment"),
         ('{"table": []}', "expected coefficients, margins and waits"),
+        (json.dumps({**good, "waits": math.inf, "table": []}), "expected coefficients, margins and waits"),
+        (json.dumps({**good, "margins": [math.nan, 0.0], "table": []}), "expected coefficients, margins and waits"),
+        (json.dumps({**good, "table": [1]}), "expected a table"),
+        (json.dumps({**good, "table": [{"name": "all", "waits": 1, "coverage": "x"}]}), "expected a table"),
     ):
         (site / "when.json").write_text(text, encoding="utf-8")
         arguments: list[Any] = [str(site), "--at", date(_NOW + 5 * 86_400), "--job", "-n 4 -t 60", "--scenarios", "2"]
