@@ -63,6 +63,7 @@ def settings(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     A class and its settings are ``agent`` and ``agent.guard``; platform and trace are ``platform`` and ``workload``.
     The name of a classic agent includes its core policy where classic agents differ in it.
     """
+    configs = _with_different_files(configs)
     agents = [config["agent"] for config in configs if _has_classic_agent(config)]
     cores = len({classic_name(agent, cores=False)[1].get("core_policy") for agent in agents} - {None}) > 1
     found = [dict(_flat(_named(config, cores=cores))) for config in configs]
@@ -153,6 +154,24 @@ def _named(config: Mapping[str, Any], *, cores: bool) -> dict[str, Any]:
             }
         named |= {group: name} | {f"{group}.{setting}": found for setting, found in rest.items()}
     return named
+
+
+def _with_different_files(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns configurations whose classic agents name files of one name with as much of the paths as differs."""
+    agents = [config["agent"] for config in configs if _has_classic_agent(config)]
+    files = {Path(value) for agent in agents for _, value in _flat(agent) if value.endswith(".py")}
+    named = Counter(file.name for file in files)
+    ends = distinct_ends(sorted(file for file in files if named[file.name] > 1))
+
+    def shortened(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: shortened(each) for key, each in value.items()}
+        end = ends.get(Path(str(value)))
+        return value if end is None else end.removesuffix(".py")
+
+    return [
+        {**config, "agent": shortened(config["agent"])} if _has_classic_agent(config) else config for config in configs
+    ]
 
 
 def _has_classic_agent(config: Mapping[str, Any]) -> bool:

@@ -214,10 +214,7 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
         settings: Settings of the agent.
         cores: The name includes the core policy, where names of this kind have one.
     """
-    settings = {
-        key: Path(value).stem if key in _POLICIES and str(value).endswith(".py") else value
-        for key, value in settings.items()
-    }
+    settings = {key: _of_file(value) if key in _POLICIES else value for key, value in settings.items()}
     given = {key: value for key, value in settings.items() if value not in (None, "none")}
     rest = {key: value for key, value in settings.items() if key not in ("backfill", "job_policy")}
     own = given.get("backfill", "")
@@ -225,7 +222,7 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
         given["backfill"] = rule_label(own)
     elif isinstance(own, Mapping) or str(own).endswith(".py"):
         own = own if isinstance(own, Mapping) else {"path": own}
-        given["backfill"] = short_name(own)
+        given["backfill"] = _of_file(own["path"]) if own.get("path") else short_name(own)
         rest |= {f"backfill.{key}": value for key, value in own.items() if key not in ("path", "_target_")}
     words = {key: given.get(key) for key in ("backfill", "job_policy", "backfill_order")}
     if list(words.values()) == ["greedy", "priority", None] and given.get("core_policy") in SCORES:
@@ -238,6 +235,16 @@ def classic_name(settings: Mapping[str, Any], *, cores: bool = True) -> tuple[st
             return name, {key: value for key, value in rest.items() if key not in ("backfill_order", *fixed)}
     parts = [given.get("backfill"), given.get("job_policy"), rest.pop("core_policy") if with_cores else None]
     return "-".join(str(part) for part in parts if part) or "classic", rest
+
+
+def _of_file(value: Any) -> Any:
+    """Returns the name of a file of one's own without its directory and, unless hdsim has that name, its suffix."""
+    from hdsim.scheduling.orders import ORDERS
+
+    path = Path(str(value))
+    if path.suffix != ".py":
+        return value
+    return path.name if path.stem in (*ORDERS, *CORE_POLICIES, *BACKFILLS) else path.stem
 
 
 def make_agent(spec: str | Mapping[str, Any] | Agent | Callable[[Cluster], object]) -> Agent:

@@ -287,12 +287,16 @@ class NamedFunction:
         where = f"{self.key} '{name}'"
         if not callable(function) or inspect.isclass(function):
             raise ConfigError(f"expected a function {self.form}, got {function!r}", where=where)
-        signature = inspect.signature(function)
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # of some functions that are compiled
+            raise ConfigError(f"expected a Python function {self.form}, got {function!r}", where=where) from None
         for count in self.parameters:
             with suppress(TypeError):
                 signature.bind(*range(count))
                 return function, count
-        raise ConfigError(f"expected {self.form}, got {function.__name__}{signature}", where=where)
+        called = getattr(function, "__name__", repr(function))
+        raise ConfigError(f"expected {self.form}, got {called}{signature}", where=where)
 
     def _in_file(self, path: Path) -> Any:
         if not path.is_file():

@@ -162,6 +162,9 @@ def test_faults_of_a_core_policy_are_one_line(tmp_path: Path) -> None:
         make_agent({"job_policy": "fcfs", "core_policy": "missing.py"})
     with pytest.raises(ConfigError, match="did you mean 'low_power'"):
         make_agent({"job_policy": "fcfs", "core_policy": "low_powe"})
+    for name in ("builtins.max", "builtins.dict.fromkeys"):
+        with pytest.raises(ConfigError, match="agent.core_policy"):
+            make_agent({"job_policy": "fcfs", "core_policy": name})
 
 
 def test_a_later_change_of_the_scores_changes_nothing(folder: Path) -> None:

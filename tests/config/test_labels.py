@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,23 @@ def test_core_policies_are_told_where_they_differ() -> None:
     names = ["shortest-high_gflops", "shortest-low_power", "easy-fcfs-high_gflops", "easy-saf-random"]
     assert labels([run(name) for name in names]) == names
     assert labels([run("shortest-low_power"), run("easy-fcfs-low_power")]) == ["shortest", "easy"]
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "names"),
+    [
+        ("job_policy", ["saf", "mine/saf.py"], ["easy-saf", "easy-saf.py"]),
+        ("job_policy", ["mine/x.py", "yours/x.py"], ["easy-mine/x", "easy-yours/x"]),
+        ("job_policy", ["mine/x.py", "yours/y.py"], ["easy-x", "easy-y"]),
+        ("core_policy", ["pack", "pack.py"], ["easy-saf-pack", "easy-saf-pack.py"]),
+        ("core_policy", ["mine/x.py", "yours/x.py"], ["easy-saf-mine/x", "easy-saf-yours/x"]),
+        ("backfill", ["mine/x.py", "yours/x.py"], ["mine/x-saf", "yours/x-saf"]),
+        ("backfill", ["easy", "easy.py"], ["easy-saf", "easy.py-saf"]),
+    ],
+)
+def test_different_files_have_different_names(key: str, values: list[str], names: list[str]) -> None:
+    settings = DEFAULTS | {"backfill": "easy", "job_policy": "saf"}
+    assert labels([run(settings | {key: value}) for value in values]) == names
 
 
 def test_a_trained_agent_has_no_settings_but_those_of_its_checkpoint() -> None:
