@@ -484,8 +484,9 @@ def _with_site(given: list[str], *, trains: bool) -> list[str]:
     }
     keys = {text.partition("=")[0].lstrip("+") for text in given}
     keys |= {group for group in ("agent", "platform", "workload") if {f"{group}.path", f"{group}._target_"} & keys}
-    # Only the scheduler of a site takes cancelled jobs out of the queue, and agents that were trained with it.
-    if "agent" in keys and not trains and "agent.checkpoint" not in keys:
+    # Only the scheduler of a site takes cancelled jobs out of the queue, its environment, and agents of that.
+    other = "env" in keys and "env=slurm" not in given if trains else "agent" in keys and "agent.checkpoint" not in keys
+    if other:
         del brought["workload.status"]
     return [*(text for key, text in brought.items() if key not in keys), *given]
 

@@ -17,7 +17,7 @@ from hdsim.util.arrays import Floats, Ints
 
 #: Quantiles: the ends of the interval, and the median between them.
 LEVELS = (0.1, 0.5, 0.9)
-#: Features of a wait, in seconds; see `Sample`.
+#: Features of a wait, in seconds; see `Samples`.
 FEATURES = ("low", "median", "high", "plan", "waited", "pace")
 #: Fewest waits for a regression.
 _MANY = 100

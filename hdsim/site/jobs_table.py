@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 #: Most nodes of a job that names none.
 _ANY_NUMBER = 1 << 30
 #: Seconds that Slurm takes for jobs without a limit in partitions without one.
-_YEAR = 365 * 86_400.0
+YEAR = 365 * 86_400.0
 
 
 @dataclass
@@ -163,7 +163,7 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
         memory_per_cpu=np.where(of_cpu, memory, 0.0),
         memory_per_node=np.where(of_cpu, 0.0, memory),
         whole=np.array(column("whole", False), np.bool_) | exclusive,
-        limit=np.where(np.isinf(limit), _YEAR, limit),
+        limit=np.where(np.isinf(limit), YEAR, limit),
         **gpus,
     )
 
@@ -204,7 +204,7 @@ def _objection(kind: Partition, least: int, limit: float, account: str, qos: str
         return "PartitionInactive" if kind.state == "INACTIVE" else "PartitionDown"
     if kind.max_nodes is not None and least > kind.max_nodes:
         return "PartitionNodeLimit"
-    return "PartitionTimeLimit" if min(limit, _YEAR) > max(kind.max_time, 0.0) else ""
+    return "PartitionTimeLimit" if min(limit, YEAR) > max(kind.max_time, 0.0) else ""
 
 
 def gpu_types(site: Site) -> list[str]:

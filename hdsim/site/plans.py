@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from hdsim.errors import ConfigError
 from hdsim.site.model import Part, Seconds, Site, part_of, read_document, site_of
+from hdsim.util.arrays import objects
 from hdsim.util.text import shown
 from hdsim.workload.model import Workload
 
@@ -103,13 +104,13 @@ def _workload(site: Site, jobs: list[Job], source: str) -> Workload:
     default = next((name for name, one in site.partitions.items() if one.default), next(iter(site.partitions)))
     parts = [job.partition or default for job in jobs]
     limits = [_limit(site, job, part) for job, part in zip(jobs, parts, strict=True)]
-    own = {name: _objects([getattr(job, name) for job in jobs]) for name in _SAME}
-    own["gpus_asked"] = _objects([job.gpus for job in jobs])
+    own = {name: objects([getattr(job, name) for job in jobs]) for name in _SAME}
+    own["gpus_asked"] = objects([job.gpus for job in jobs])
     own["most_nodes"] = own["nodes"]
-    own["memory_mib"] = _objects([job.memory if job.memory_per_cpu is None else job.memory_per_cpu for job in jobs])
-    own["memory_per"] = _objects(["n" if job.memory_per_cpu is None else "c" for job in jobs])
+    own["memory_mib"] = objects([job.memory if job.memory_per_cpu is None else job.memory_per_cpu for job in jobs])
+    own["memory_per"] = objects(["n" if job.memory_per_cpu is None else "c" for job in jobs])
     own["eligible"] = np.array([job.at if job.begin is None else job.begin for job in jobs])
-    own["partitions"] = _objects(parts)
+    own["partitions"] = objects(parts)
     return Workload.from_columns(
         job_id=[row if job.id is None else job.id for row, job in enumerate(jobs, 1)],
         submission_time=[job.at for job in jobs],
@@ -134,9 +135,3 @@ def _limit(site: Site, job: Job, partition: str) -> float:
     kind = site.partitions.get(partition.split(",")[0])
     usual = math.inf if kind is None else kind.max_time if kind.default_time is None else kind.default_time
     return min(usual if job.time is None else job.time, 365 * 86_400.0)
-
-
-def _objects(values: list[Any]) -> np.ndarray:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column

@@ -25,10 +25,12 @@ from hdsim.site.formats import (
     read_text,
     read_value,
 )
+from hdsim.site.jobs_table import YEAR
 from hdsim.site.model import Site
 from hdsim.site.notes import Notes
 from hdsim.site.submit_lines import job_options
 from hdsim.site.workload import QUEUED, RUNNING
+from hdsim.util.arrays import objects
 from hdsim.util.text import shown
 from hdsim.workload.model import Workload
 
@@ -48,8 +50,6 @@ _NOTHING = ("", "(null)", "N/A", "n/a", "None", "Unknown", "0")
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue")
 #: Id of a job that is asked for.
 ASKED = "asked"
-#: Limit of jobs without one in partitions without one, in seconds.
-_YEAR = 365 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def jobs_of(queued: Sequence[Queued], log: Workload, site: Site, at: float, sour
     ]
     own["partitions"] = [part if "," in part else None for part in partitions]
     own["recorded_nodes"] = [job.nodes or None for job in jobs]
-    further = {name: _objects(values) for name, values in own.items()}
+    further = {name: objects(values) for name, values in own.items()}
     further |= {
         RUNNING: np.array([job.start for job in jobs]),
         QUEUED: np.array([job.submitted for job in jobs]),
@@ -261,7 +261,7 @@ def jobs_of(queued: Sequence[Queued], log: Workload, site: Site, at: float, sour
         "partition": numbers("partition", [part.split(",")[0] for part in partitions]),
     }
     return Workload.from_columns(
-        job_id=_objects([job.id for job in jobs]),
+        job_id=objects([job.id for job in jobs]),
         submission_time=np.zeros(len(jobs)),
         original_submission_time=np.full(len(jobs), at),
         runtime=limits,
@@ -277,10 +277,4 @@ def jobs_of(queued: Sequence[Queued], log: Workload, site: Site, at: float, sour
 def _known_limit(job: Queued, site: Site) -> float:
     kind = site.partitions.get(job.partition.split(",")[0])
     most = math.inf if kind is None else kind.max_time
-    return min(job.limit, most if job.limit == math.inf else math.inf, _YEAR)
-
-
-def _objects(values: Sequence[Any]) -> np.ndarray:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
+    return min(job.limit, most if job.limit == math.inf else math.inf, YEAR)

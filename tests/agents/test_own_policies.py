@@ -163,7 +163,7 @@ def test_faults_of_a_core_policy_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'low_power'"):
         make_agent({"job_policy": "fcfs", "core_policy": "low_powe"})
     for name in ("builtins.max", "builtins.dict.fromkeys"):
-        with pytest.raises(ConfigError, match="agent.core_policy"):
+        with pytest.raises(ConfigError, match=r"agent\.core_policy"):
             make_agent({"job_policy": "fcfs", "core_policy": name})
 
 

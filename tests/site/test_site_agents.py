@@ -240,6 +240,26 @@ def command(*words: str) -> None:
     assert ended.value.code in (0, None)
 
 
+@pytest.mark.parametrize(
+    ("command_of", "more", "kept"),
+    [
+        ("train", [], True),
+        ("train", ["env=slurm"], True),
+        ("train", ["env=rlscheduler"], False),
+        ("config", [], True),
+        ("config", ["agent=easy"], False),
+        ("config", ["agent=ppo", "agent.checkpoint=best.safetensors"], True),
+    ],
+)
+def test_cancelled_jobs_are_for_those_that_take_them_out_of_the_queue(
+    command_of: str, more: list[str], kept: bool
+) -> None:
+    from hdsim.config.composer import Composer
+
+    given = Composer(config_name=command_of).overrides(["site=lab", *more])
+    assert ("workload.status=queued" in given) == kept
+
+
 @pytest.mark.requires("torch")
 def test_a_trained_agent_is_better_than_a_random_one_on_held_out_weeks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

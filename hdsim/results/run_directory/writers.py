@@ -138,7 +138,8 @@ def _earlier_rows(result: FullReplay) -> dict[int, list[str]]:
         times = begin, end - begin, end, begin - submitted, end - submitted
         stretch = float(slowdown(np.array([end - submitted]), np.array([end - begin]))[0])
         line = _STARTED_ROW % (*of_job, submitted, *asked, 0, _CUT_SHORT, *times, stretch, texts[row], 0.0)
-        own = _fields(result.earlier_runs[key].values())
+        noted = result.earlier_runs[key]
+        own = _fields(noted.get(name) for name in result.columns)
         found.setdefault(job, []).append(f"{line[:-1]},{','.join(own)}\n")
     return found
 
