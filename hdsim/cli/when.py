@@ -166,7 +166,7 @@ def _answer(
     plain = Calibration(scenario_quantiles(), (0.0, 0.0), 0)
     calibration = plain if adjustment is None else adjustment[0]
     late = quantiles >= longest
-    # What was recorded says when jobs start that scenarios are too short for, not whether any rule lets them start.
+    # The record tells waits beyond the scenarios, but not that a rule forbids a start.
     unknown = late if adjustment is None else np.full(3, bool(late.all()) and not math.isfinite(plan[0]))
     low, median, high = np.where(unknown, math.inf, calibration.interval(own)[0]).tolist()
     zone = time_zone(log.site.time_zone)
