@@ -95,6 +95,9 @@ def calibration_text(calibration: Calibration) -> str:
     """Returns the agreement with the record in a sentence."""
     if math.isnan(calibration.ratio):
         return "no recorded waits to compare with"
+    if not calibration.explains:
+        found = f"simulated over recorded mean wait {calibration.ratio:.2g}"
+        return f"{found}: the replay does not explain the recorded waits, and none after changes are likely"
     if math.isnan(calibration.error):
         return f"simulated over recorded mean wait {calibration.ratio:.2f}; too few {calibration.unit} for their errors"
     return (

@@ -26,6 +26,8 @@ _SHORT = 21
 _PARTS = 3
 #: Fewest jobs of an account or a user that wins or loses.
 _FEWEST = 5
+#: Ratio of mean simulated and recorded waits, or its inverse, from which on the one says nothing about the other.
+_FAR = 5.0
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,14 @@ class Calibration:
     parts: int
     unit: str
 
+    @property
+    def explains(self) -> bool:
+        """Whether the simulated waits are near enough to the recorded ones to scale them."""
+        return 1.0 / _FAR <= self.ratio <= _FAR
+
     def band(self, wait: float) -> tuple[float, float]:
-        """Returns bounds of the real wait for a simulated one."""
-        if not self.ratio > 0 or math.isnan(self.error):
+        """Returns bounds of the real wait for a simulated one, NaN where the simulation does not explain the record."""
+        if not self.explains or math.isnan(self.error):
             return math.nan, math.nan
         return wait / self.ratio / (1.0 + self.error), wait / self.ratio * (1.0 + self.error)
 

@@ -12,6 +12,7 @@ import pytest
 from test_site_replay import make_site, run, site_folder
 
 from hdsim.errors import ConfigError
+from hdsim.report.whatif import calibration_text
 from hdsim.site.accounts import accounts_of
 from hdsim.site.changes import changed
 from hdsim.site.model import load_site
@@ -92,6 +93,15 @@ def test_the_calibration_is_the_ratio_of_means_and_the_error_of_weeks() -> None:
         "weeks",  # type: ignore[arg-type]
     )
     assert found.band(240.0) == pytest.approx((200 / 1.05, 210.0))
+
+
+def test_waits_that_the_replay_does_not_explain_are_not_scaled() -> None:
+    recorded, weeks = np.full(6, 3600.0), {"week": ["a", "a", "b", "b", "c", "c"]}
+    for simulated, explains in ((710.0, False), (720.0, True), (18_000.0, True), (18_100.0, False)):
+        found = calibrate(weeks, recorded, np.full(6, simulated))
+        assert found is not None and found.explains == explains
+        assert math.isnan(found.band(10.0)[0]) != explains
+        assert ("does not explain" in calibration_text(found)) != explains
 
 
 def test_waits_before_and_after_are_printed_and_drawn(
