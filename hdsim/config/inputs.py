@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
+Versions = tuple[tuple[str, int, int], ...]
+
 #: Seed of what is drawn of the jobs of trainings.
 _TRAINING_SEED = 1
 
@@ -39,7 +41,8 @@ def read_platform(config: Mapping[str, Any], backend: Backend | None = None) -> 
     from hdsim.platform.schema import QUANTITIES
 
     kind = settings["kind"] or (None if backend is None or backend.capabilities.core_ids else QUANTITIES)
-    return _platform(resolve("platforms", settings["path"], where="platform.path"), settings["types"], kind)
+    path = resolve("platforms", settings["path"], where="platform.path")
+    return _platform(path, settings["types"], kind, _versions(path, settings["types"]))
 
 
 def read_workload(
@@ -69,7 +72,7 @@ def read_workload(
         return backend.read_workload(platform)
     source = _source(config) if trace is None else _trace(trace, where)
     settings = {**config["workload"], "source": source, "seed": seed_of_jobs(config)}
-    return _of_site(config, _workload(platform, json.dumps(settings)))
+    return _of_site(config, _workload(platform, json.dumps(settings), _versions(source)))
 
 
 def _of_site(config: Mapping[str, Any], workload: Workload) -> Workload:
@@ -77,7 +80,7 @@ def _of_site(config: Mapping[str, Any], workload: Workload) -> Workload:
     site = config.get("site") or {}
     if site.get("path") is None or "site" in config["agent"]:
         return workload
-    return replace(workload, site=_site(json.dumps(site)))
+    return replace(workload, site=_site(json.dumps(site), _versions(site["path"], Path(site["path"]) / "site.yaml")))
 
 
 def seed_of_jobs(config: Mapping[str, Any]) -> int:
@@ -132,28 +135,39 @@ def _trace(name: str, where: str) -> str | dict[str, Any]:
     return {"model": name} if is_generator(name) else str(resolve("workloads", name, where=where))
 
 
-# The runs of a sweep share platforms and workloads, which are immutable.
+def _versions(*files: object) -> Versions:
+    """Absolute path, time of change in ns and size in bytes of files, by which kept contents are told to be theirs."""
+    found = []
+    for file in files:
+        path = Path(file) if isinstance(file, str | Path) else None
+        if path is not None and path.is_file():
+            status = path.stat()
+            found.append((str(path.resolve()), status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+# The runs of a sweep share platforms and workloads, which are immutable, while their files are the same.
 @lru_cache(maxsize=4)
-def _platform(path: Path, types: str | None, kind: str | None) -> Platform:
+def _platform(path: Path, types: str | None, kind: str | None, versions: Versions) -> Platform:
     from hdsim.platform.load import load_platform
 
     return load_platform(path, types, kind)
 
 
 @lru_cache(maxsize=4)
-def _site(settings: str) -> Any:
+def _site(settings: str, versions: Versions) -> Any:
     from hdsim.site.model import site_of_settings
 
     return site_of_settings(json.loads(settings), "site")
 
 
 @lru_cache(maxsize=4)
-def _workload(platform: Platform, settings: str) -> Workload:
+def _workload(platform: Platform, settings: str, versions: Versions) -> Workload:
     from hdsim.workload.load import part_of
 
     options = json.loads(settings)
     bsp, part = options.pop("bsp"), {key: options.pop(key) for key in ("jobs", "start", "arrival_factor")}
-    workload = part_of(_trace_of(platform, json.dumps(options)), **part)
+    workload = part_of(_trace_of(platform, json.dumps(options), versions), **part)
     if bsp["supersteps"] is None:
         return workload
     from hdsim.workload.generators.bsp import with_supersteps
@@ -163,7 +177,7 @@ def _workload(platform: Platform, settings: str) -> Workload:
 
 # Windows of a trace are read once.
 @lru_cache(maxsize=2)
-def _trace_of(platform: Platform, settings: str) -> Workload:
+def _trace_of(platform: Platform, settings: str, versions: Versions) -> Workload:
     from hdsim.workload.load import load_workload
 
     options = json.loads(settings)

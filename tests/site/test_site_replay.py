@@ -15,6 +15,7 @@ from recorded import read_case
 from hdsim.agents.slurm import SlurmAgent
 from hdsim.cli import main
 from hdsim.config.composer import Composer
+from hdsim.config.inputs import read_platform, read_workload
 from hdsim.errors import ConfigError, WorkloadError
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
@@ -435,7 +436,7 @@ def test_a_site_that_has_changed_is_read_anew_in_the_same_process(
 ) -> None:
     folder = site_folder(tmp_path)
     monkeypatch.chdir(tmp_path)
-    limits = []
+    limits, counts = [], []
     for limit in ("MaxTime=30", "MaxTime=90"):
         conf = tmp_path / "dump" / "slurm.conf"
         text = re.sub(r"(PartitionName=short .*?)( MaxTime=\d+)?$", rf"\1 {limit}", conf.read_text(), flags=re.M)
@@ -443,8 +444,13 @@ def test_a_site_that_has_changed_is_read_anew_in_the_same_process(
         site, jobs = import_site([tmp_path / "dump"], "UTC", Notes())
         write_site(site, Notes(), folder, jobs)
         composer = Composer()
-        limits.append(composer.compose(composer.overrides(["site=site"]))["site"]["partitions"]["short"]["max_time"])
+        config = composer.compose(composer.overrides(["site=site"]))
+        limits.append(config["site"]["partitions"]["short"]["max_time"])
+        counts.append(len(read_workload(config, read_platform(config))))
+        rows = (tmp_path / "dump" / "sacct.txt").read_text().splitlines()
+        (tmp_path / "dump" / "sacct.txt").write_text("\n".join(rows[:-2]) + "\n")
     assert limits == [30 * 60, 90 * 60]
+    assert counts == [8, 6]
 
 
 def test_the_platform_has_to_be_that_of_the_site(tmp_path: Path) -> None:
