@@ -136,7 +136,7 @@ def _trace(name: str, where: str) -> str | dict[str, Any]:
 
 
 def _versions(*files: object) -> Versions:
-    """Absolute path, time of change in ns and size in bytes of files, by which kept contents are told to be theirs."""
+    """Absolute path, time of change in ns and size in bytes of files; kept contents are those of equal versions."""
     found = []
     for file in files:
         path = Path(file) if isinstance(file, str | Path) else None
