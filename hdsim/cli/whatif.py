@@ -59,14 +59,14 @@ def whatif(
     from hdsim.site.changes import changed
     from hdsim.site.model import load_site
     from hdsim.site.waits import calibrate, groups_of, reserved, tables, winners
+    from hdsim.site.workload import read_log
     from hdsim.util.plugins import optional
-    from hdsim.workload.load import load_workload
 
     for package in ("ClusterShell", "polars", "pydantic"):
         optional(package)
     rules = load_site(site)
     other = changed(rules, list(changes)) if changes else None
-    jobs = load_workload(site / "jobs.parquet", memory="none", memory_bandwidth="none", status="queued")
+    jobs = read_log(site)
     jobs, used, told = _window(rules, other, jobs, begin, end, usage)
     recorded = _recorded(jobs)
     changes_of_jobs = None if other is None else _in_reservations(jobs, rules, other)
@@ -161,10 +161,8 @@ def _resumed(result: Result) -> str:
 
 def _hint(site: Site, jobs: Workload) -> str:
     """The first moment at which a log of the jobs that ran in a period has all jobs that run, as an option."""
-    from datetime import datetime
-
     from hdsim.site.beginning import recorded_times
-    from hdsim.site.formats import time_zone
+    from hdsim.site.formats import date_text
 
     if not {"recorded_start", "recorded_end"} <= set(jobs.further):
         return ""
@@ -172,18 +170,14 @@ def _hint(site: Site, jobs: Workload) -> str:
     ended = times.end[~np.isnan(times.start) & ~np.isnan(times.end)]
     if not len(ended):
         return ""
-    first = datetime.fromtimestamp(float(ended.min()), time_zone(site.time_zone))
-    return f"; --from {first:%Y-%m-%dT%H:%M:%S} begins with the jobs that ran then"
+    return f"; --from {date_text(float(ended.min()), site.time_zone)} begins with the jobs that ran then"
 
 
 def _time(option: str, text: str, site: Site) -> float:
     """Seconds since 1970 of a time of the site."""
-    from hdsim.site.formats import parse_date
+    from hdsim.site.formats import parse_date, read_value
 
-    try:
-        return parse_date(text, site.time_zone)
-    except ValueError as error:
-        raise ConfigError(str(error), where=option) from None
+    return float(read_value(text, lambda value: parse_date(value, site.time_zone), option))
 
 
 def _replay(site: Site, jobs: Workload, used: Floats | None, *, shown: bool = True) -> Result:

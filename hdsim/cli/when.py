@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import re
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +69,9 @@ def when(
     answers are adjusted. docs/slurm.md explains the numbers.
     """  # noqa: D301 - click reads the backspace character
     from hdsim.site.model import load_site
+    from hdsim.site.workload import read_log
     from hdsim.studies.starts import Log
     from hdsim.util.plugins import optional
-    from hdsim.workload.load import load_workload
 
     for package in ("ClusterShell", "polars", "pydantic"):
         optional(package)
@@ -83,8 +82,7 @@ def when(
     rules = load_site(site)
     if nodes is not None:
         rules = _with_nodes(rules, nodes)
-    recorded = load_workload(site / "jobs.parquet", memory="none", memory_bandwidth="none", status="queued")
-    log = Log(rules, recorded)
+    log = Log(rules, read_log(site))
     if check:
         _check(log, site, weeks, moments, jobs, scenarios or 10, days * _DAY, processes, seed)
         return
@@ -151,7 +149,7 @@ def _answer(
     log: Log, site: Path, queue: Path | None, job: str, at: str | None, scenarios: int, longest: float, seed: int
 ) -> None:
     from hdsim.report.charts import duration
-    from hdsim.site.formats import time_zone
+    from hdsim.site.formats import date_text
     from hdsim.site.intervals import Calibration, scenario_quantiles
     from hdsim.studies.starts import features, plan_of
     from hdsim.studies.starts import scenarios as simulated
@@ -169,12 +167,11 @@ def _answer(
     # The record tells waits beyond the scenarios, but not that a rule forbids a start.
     unknown = late if adjustment is None else np.full(3, bool(late.all()) and not math.isfinite(plan[0]))
     low, median, high = np.where(unknown, math.inf, calibration.interval(own)[0]).tolist()
-    zone = time_zone(log.site.time_zone)
 
     def shown(wait: float) -> str:
         if not math.isfinite(wait):
             return "not within the simulated time"
-        date = datetime.fromtimestamp(present.at + wait, zone).strftime("%Y-%m-%dT%H:%M:%S")
+        date = date_text(present.at + wait, log.site.time_zone)
         return f"{date} (in {duration(wait)})" if wait > 0 else date
 
     runs, asked = int((~np.isnan(present.since)).sum()), present.jobs
@@ -225,7 +222,7 @@ def _adjustment(path: Path) -> tuple[Calibration, list[Score]] | None:
 
 def _present(log: Log, queue: Path | None, job: str, at: str | None) -> tuple[Present, int]:
     """The jobs at the moment, with the one that is asked about, and its row."""
-    from hdsim.site.formats import parse_date, read_value, time_zone
+    from hdsim.site.formats import date_text, parse_date, read_value
     from hdsim.site.squeue import asked_job, jobs_of
     from hdsim.studies.starts import present_of, with_job
 
@@ -237,7 +234,7 @@ def _present(log: Log, queue: Path | None, job: str, at: str | None) -> tuple[Pr
     if now is None:
         raise ConfigError("expected --queue FILE, or --at TIME, a moment of the log", where="hdsim when")
     if not log.period[0] <= now <= log.period[1]:
-        first, last = (datetime.fromtimestamp(end, time_zone(zone)).isoformat()[:19] for end in log.period)
+        first, last = (date_text(end, zone) for end in log.period)
         raise ConfigError(f"expected a moment of the log, from {first} to {last}, got {at}", where="--at")
     if not known:
         asked = asked_job(job, log.site, now)

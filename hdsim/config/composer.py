@@ -196,8 +196,11 @@ class Composer:
         """Makes folders of sites options, anew each time: their files may have changed since."""
         for path in (text.strip("'\"") for text in paths):
             if Path(path).exists() and not (folder("conf") / "site" / f"{path}.yaml").exists():
-                group, _, name = f"site/{path}".rpartition("/")
-                self._add_option(group, name, _site_settings(path), package="site")
+                self._add_site(path)
+
+    def _add_site(self, path: str) -> None:
+        group, _, name = f"site/{path}".rpartition("/")
+        self._add_option(group, name, _site_settings(path), package="site")
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Returns the checked configuration of one run.
@@ -322,7 +325,7 @@ class Composer:
             return True
         if top == "site" and missing not in self._files and not (group != top and self._is_group(group)):
             self._files.add(missing)
-            self._add_option(group, name, _site_settings(file), package=top)
+            self._add_site(file)
             return True
         if group == "workload" and name in bundled("workloads"):
             self._add_option("workload", name, {"defaults": ["default", "_self_"], "path": name})

@@ -162,6 +162,11 @@ def parse_date(text: str, zone: str) -> float:
         raise ValueError(f"expected a time such as 2026-03-02T00:24:35, got '{text}'") from None
 
 
+def date_text(seconds: float, zone: str) -> str:
+    """Returns the local time of seconds since 1970 as `parse_date` reads it, without parts of a second."""
+    return datetime.fromtimestamp(seconds, time_zone(zone)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def time_zone(name: str) -> ZoneInfo:
     """Returns a time zone.
 

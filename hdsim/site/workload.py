@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,17 @@ _OWN = {
     "excluded_nodes": "excluded_nodes",
     "partitions": "partition",
 }
+
+
+def read_log(folder: Path) -> Workload:
+    """Reads the jobs of a folder of ``hdsim site import``, also those that were cancelled before they started.
+
+    Raises:
+        WorkloadError: There are none, or the file is damaged.
+    """
+    from hdsim.workload.load import load_workload
+
+    return load_workload(folder / "jobs.parquet", memory="none", memory_bandwidth="none", status="queued")
 
 
 def columns_of(workload: Workload) -> dict[str, list[Any]]:
