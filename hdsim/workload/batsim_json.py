@@ -134,9 +134,10 @@ def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:
         identity = job.get("id")
         if isinstance(identity, bool) or not isinstance(identity, int | str):
             errors.append(WorkloadError(f"expected a number or a text, got {shown(identity)}", where=f"{where}.id"))
-        elif str(identity) in seen:
+        elif (text := str(identity)) in seen:
             errors.append(WorkloadError(f"expected unique ids, got {shown(identity)} again", where=f"{where}.id"))
-        seen.add(str(identity))
+        else:
+            seen.add(text)
         submitted = _number(job, "subtime", where, errors)
         cores = _whole(job, "res", where, errors)
         gpus = _gpus(job, where, errors)
@@ -307,6 +308,8 @@ def _whole(
 def _gpus(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> int:
     """Returns the GPUs of a job; values may be texts, as quantities of Kubernetes are."""
     given = [key for key in _GPU_FIELDS if key in job]
+    if not given:
+        return 0
     counts: dict[str, int] = {}
     for key in given:
         value = job[key]
@@ -323,7 +326,7 @@ def _gpus(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> int:
                 where=where,
             )
         )
-    return max(counts.values(), default=0)
+    return max(counts.values())
 
 
 def _walltime(job: dict[str, Any], where: str, errors: list[WorkloadError]) -> float:

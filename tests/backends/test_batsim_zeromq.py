@@ -188,13 +188,20 @@ def test_several_frames(context: zmq.Context[Any]) -> None:
     with bound() as reply, peer(context, zmq.REQ, reply) as batsim:
         for turn in range(2):
             batsim.send_multipart([b"{}", b"{}"] if turn else [b"{}"])
+            reply.receive(60)
             if turn:
                 with pytest.raises(BackendError, match="expected a message of one frame from Batsim, got 2 frames"):
-                    reply.receive(60)
+                    reply.send(b"{}")
             else:
-                reply.receive(60)
                 reply.send(b"{}")
                 batsim.recv()
+
+
+def test_several_frames_at_first(context: zmq.Context[Any]) -> None:
+    with bound() as reply, peer(context, zmq.REQ, reply) as batsim:
+        batsim.send_multipart([b"{}", b"{}", b"{}"])
+        with pytest.raises(BackendError, match="expected a message of one frame from Batsim, got 3 frames"):
+            reply.receive(60)
 
 
 def test_a_message_beyond_the_limit(context: zmq.Context[Any], monkeypatch: pytest.MonkeyPatch) -> None:
