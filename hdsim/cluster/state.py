@@ -71,6 +71,7 @@ _FOR_AGENTS = (
         "has_core_ids",
         "n_idle",
         "node_cpu",
+        "facility",
     ),
     *("job", "fits", "pick", "estimate", "speed", "allocation", "idle_cores", "core_ids", "idle_ids", "expect", "fork"),
     *(
@@ -171,6 +172,8 @@ class Cluster:
     #: The method `fork` of the simulation, or of what knows its models where another backend runs the jobs; weak, since
     #: it has a reference to the cluster.
     forker: WeakMethod[Callable[..., Any]] | None = None
+    #: Price and carbon intensity as a scheduler knows them, a :class:`hdsim.facility.model.Outlook`; None without.
+    facility: Any = None
 
     def __init__(
         self,

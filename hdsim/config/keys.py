@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.facility.model import is_none
 from hdsim.util.rules import (
     ANYTHING,
     FLAG,
@@ -217,7 +218,7 @@ SCHEMAS = {
     "bsp profile": Schema("tries", PROFILE_RULES),
     "bsp train": Schema("tasks", GANG_RULES | GANG_TRAINING_RULES, ("agent",)),
     "train": Schema("train", RULES | TRAINING_RULES, _MODELS),
-    "run": Schema("", RULES, _MODELS),
+    "run": Schema("", RULES, (*_MODELS, "facility")),
 }
 
 
@@ -258,6 +259,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         value = config.get(key)
         rule = rules.get(key)
         if key == "site" and value in (None, {"path": None}):  # not a run of a site
+            continue
+        if key == "facility" and (value is None or (isinstance(value, Mapping) and is_none(value))):
             continue
         if rule is None and isinstance(value, Mapping):
             checked[key] = dict(value)

@@ -14,6 +14,8 @@ from hdsim.results.run_directory.inputs import is_input
 _KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
 #: Keys that take a path and are in no group.
 _TOP_KEYS = ("site", "profile", "actual", "forecasts", "series")
+#: Keys that take a path or a number.
+_SERIES = ("facility.price", "facility.carbon", "facility.temperature")
 #: Values that the parser of Hydra leaves unchanged: plain text, quoted text, lists, mappings, sweeps over functions,
 #: references.
 _PARSED = re.compile(r"[\w./\\:@%+*?|$-]*|'.*'|\".*\"|\[.*\]|\{.*\}|\w+\(.*\)|.*\$\{.*", re.ASCII | re.DOTALL)
@@ -21,7 +23,7 @@ _PARSED = re.compile(r"[\w./\\:@%+*?|$-]*|'.*'|\".*\"|\[.*\]|\{.*\}|\w+\(.*\)|.*
 
 def takes_path(key: str) -> bool:
     """Whether the value of a key is a path."""
-    return key in _TOP_KEYS or ("." in key and key.rpartition(".")[2] in _KEYS) or key in named_types()
+    return key in (*_TOP_KEYS, *_SERIES) or ("." in key and key.rpartition(".")[2] in _KEYS) or key in named_types()
 
 
 def quoted_path(override: str) -> str:

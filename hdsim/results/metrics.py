@@ -88,6 +88,12 @@ METRICS: dict[str, Metric] = {
     "edp": Metric("J s", _LOWER, "energy x makespan"),
     "ed2p": Metric("J s^2", _LOWER, "energy x makespan squared"),
     "peak_power_watts": Metric("W", _LOWER, "highest power at any instant"),
+    "facility_energy_kwh": Metric("kWh", _LOWER, "energy that the facility takes, losses and cooling included"),
+    "facility_peak_watts": Metric("W", _LOWER, "highest power of the facility at any instant; with a facility"),
+    "effective_pue": Metric("", _LOWER, "energy of the facility / energy of the machine; with a facility"),
+    "idle_energy_share": Metric("", _LOWER, "share of the energy of the machine that no job pays; with a facility"),
+    "cost_eur": Metric("EUR", _LOWER, "integral of power of the facility x price; with facility.price"),
+    "carbon_grams": Metric("g", _LOWER, "integral of power of the facility x carbon intensity; with facility.carbon"),
     "gpu_hours": Metric("GPU h", _NEITHER, "GPUs held by jobs, integrated over time; on platforms with GPUs"),
     "gpu_utilization": Metric("", _HIGHER, "busy GPU-seconds / (GPUs x makespan); on platforms with GPUs"),
     "jain_fairness": Metric("", _HIGHER, "Jain's index of the users' mean bounded slowdowns"),
@@ -230,7 +236,7 @@ def summary(result: FullReplay) -> dict[str, float]:
     """The metrics that every replay tells at once, by name; :data:`METRICS` describes them.
 
     Those of :func:`balance` are among them where cores have no ids, of :func:`accelerators` where there are GPUs, of
-    :func:`reliability` where nodes fail, and of :func:`gangs` where there are gangs.
+    :func:`reliability` where nodes fail, of a facility where there is one, and of :func:`gangs` where there are gangs.
     """
     ended, counted = ~np.isnan(result.finish_time), result.counted
     start, finish = result.starting_time[counted], result.finish_time[counted]
@@ -258,6 +264,7 @@ def summary(result: FullReplay) -> dict[str, float]:
         **({} if result.latest.amounts is None else balance(result)),
         **({} if result.platform.n_gpus == 0 else accelerators(result, makespan)),
         **({} if result.outages is None else reliability(result)),
+        **({} if result.costs is None else result.costs.metrics),
         **(gangs(result) if result.gangs else {}),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
@@ -340,6 +347,7 @@ def full(result: FullReplay) -> dict[str, float]:
         **statistics("execution_time", finish - start),
         **execution_metrics(result),
         **({} if "load_imbalance" in result.metrics else balance(result)),
+        **({} if result.costs is None else {"idle_energy_share": result.costs.idle_share}),
     }
     if result.segments.amounts is not None:
         metrics |= dict.fromkeys(_OF_CORES, math.nan)

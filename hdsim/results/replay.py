@@ -120,6 +120,10 @@ class FullReplay(Replay, Protocol):
         """Starts that the backend has refused, in order."""
 
     @property
+    def costs(self) -> Any:
+        """Energy, price and emissions in the facility, a :class:`hdsim.results.costs.Costs`; None without one."""
+
+    @property
     def energy_joules(self) -> float:
         """Energy of the platform from the first submission to the last finish, J."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from procset import ProcSet
 
 from hdsim.cluster.state import FinalState
 from hdsim.errors import nearest
+from hdsim.facility.model import Facility, is_none
 from hdsim.platform import power
 from hdsim.results import details
 from hdsim.results.metrics import slowdown, summary
@@ -27,6 +28,7 @@ from hdsim.util.arrays import read_only
 from hdsim.util.plugins import optional
 
 if TYPE_CHECKING:
+    from hdsim.results.costs import Costs
     from hdsim.results.run_directory.reader import Run
     from hdsim.results.segments import Segments
 
@@ -149,6 +151,7 @@ class Result(Schedule):
                 "restarts": lambda: self.segments.restarts(len(workload)),
                 "lost_core_seconds": lambda: self.segments.lost_by_job(len(workload)),
                 **details.columns(self),
+                **self._costs_of_jobs(),
             },
             len(workload),
         )
@@ -280,6 +283,17 @@ class Result(Schedule):
         return power.total_energy(platform, core_seconds, active, end, down)
 
     @cached_property
+    def costs(self) -> Costs | None:
+        """Energy, price and emissions in the facility of the settings (``facility``), None without one."""
+        settings = self.config.get("facility")
+        if is_none(settings):
+            return None
+        from hdsim.results.costs import Costs
+
+        facility = Facility.of(settings, self.platform, self.workload, int(self.config.get("seed", 0)))
+        return None if facility is None else Costs(self, facility)
+
+    @cached_property
     def oversubscribed(self) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
         """Spans in which the demands on a processor exceeded its memory bandwidth: processors, begins, ends."""
         ran = self.segments.rows(np.flatnonzero(self.workload.memory_bandwidth[self.segments.job] > 0))
@@ -313,6 +327,15 @@ class Result(Schedule):
         """
         changes = self.time_breakdown.changes if self.time_breakdown is not None else ()
         return np.array(changes, np.float64).reshape(-1, 3)
+
+    def _costs_of_jobs(self) -> dict[str, Callable[[], Column]]:
+        """Makers of the columns of :data:`hdsim.results.costs.QUANTITIES`, of those that are known."""
+        costs = self.costs
+        if costs is None:
+            return {}
+        from hdsim.results.costs import QUANTITIES
+
+        return {name: partial(lambda row: costs.jobs[row].copy(), QUANTITIES.index(name)) for name in costs.known}
 
     def _interval_sets(self) -> Column:
         """All that each job has held since its last start."""

@@ -43,6 +43,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     from hdsim.backends.base import make_backend
     from hdsim.decisions import DecisionProblem
     from hdsim.decisions.episode_settings import check_episode_settings, split
+    from hdsim.facility.model import Facility
     from hdsim.results.own_metrics import load_metrics
     from hdsim.results.period import Period
     from hdsim.scheduling.agent import make_agent
@@ -60,6 +61,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     platform = read_platform(config, backend)
     workload = read_workload(config, platform, backend=backend)
     Period.checked(config, workload.submission_time)
+    Facility.of(config.get("facility"), platform, workload, config["seed"])
     backend.check(platform, workload, **{key: config[key] for key in _MODELS})
     return Inputs(platform, workload, agent, backend)
 
@@ -72,6 +74,8 @@ def replay(
     `progress` is as in :func:`hdsim.simulation.simulation.simulate`; None is a bar on a terminal.
     """
     options = {key: config[key] for key in (*_MODELS, "seed")}
+    if "facility" in config:
+        options["facility"] = config["facility"]
     options |= {"progress": sys.stderr.isatty() if progress is None else progress, "config": config}
     if config.get("check"):
         options["check"] = True

@@ -14,6 +14,7 @@ import numpy as np
 from hdsim.cluster.state import Cluster
 from hdsim.contention import Contention
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
+from hdsim.facility.model import Facility, Outlook
 from hdsim.failures import Failures
 from hdsim.network import Network
 from hdsim.platform.schema import CORES, QUANTITIES
@@ -106,6 +107,7 @@ def set_up(
     contention: Model,
     network: Model = "none",
     failures: Model = "none",
+    facility: Model = "none",
     seed: int,
     confirms_starts: bool = False,
     open_ended: bool = False,
@@ -145,6 +147,9 @@ def set_up(
         has_core_ids=has_core_ids,
         rng=rng,
     )
+    surrounding = Facility.of(model_settings("facility", facility), platform, workload, seed)
+    if surrounding is not None:
+        make_cluster = partial(_in_facility, make_cluster, surrounding)
     cluster = None if has_core_ids and platform.kind == CORES else make_cluster()
     if cluster is None:
         infeasible = infeasible_jobs(platform, workload)
@@ -156,6 +161,13 @@ def set_up(
             first = int(infeasible[0])
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
     return ReplaySetup(agent, make_cluster, model, links, breakdowns, infeasible, seed, rng)
+
+
+def _in_facility(make_cluster: Callable[[], Cluster], facility: Facility) -> Cluster:
+    """Creates a cluster whose schedulers know of its facility."""
+    cluster = make_cluster()
+    cluster.facility = Outlook(facility, cluster)
+    return cluster
 
 
 def quantities_faults(platform: Platform, workload: Workload, contention: Contention | None) -> list[str]:

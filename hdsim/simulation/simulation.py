@@ -58,6 +58,7 @@ class Simulation:
         network: Name of a file in ``conf/network``, or its content as a mapping.
         failures: Name of a file in ``conf/failures``, or its content as a mapping; ``external`` for outages by
             processes of the user.
+        facility: Name of a file in ``conf/facility``, or some of its content as a mapping.
         seed: Seed of everything random in the replay.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
@@ -80,6 +81,7 @@ class Simulation:
         contention: Model = "none",
         network: Model = "none",
         failures: Model = "none",
+        facility: Model = "none",
         seed: int = 0,
         kill_at_walltime: bool = False,
         batch_events: bool = True,
@@ -88,6 +90,8 @@ class Simulation:
     ) -> None:
         platform, workload = inputs(platform, workload, seed)
         given: dict[str, Any] = {"agent": agent, "contention": contention, "network": network, "failures": failures}
+        if facility != "none":
+            given["facility"] = facility
         setup = set_up(platform, workload, **given, seed=seed, open_ended=open_ended)
         events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._prepare(platform, workload, setup, given, events, check=check)
@@ -358,7 +362,8 @@ def simulate(
         agent: See there.
         progress: See :meth:`Simulation.run`.
         config: Configuration, stored in the result.
-        **options: See :class:`Simulation`: contention, network, failures, seed, kill_at_walltime, batch_events, check.
+        **options: See :class:`Simulation`: contention, network, failures, facility, seed, kill_at_walltime,
+            batch_events, check.
 
     Returns:
         The result.

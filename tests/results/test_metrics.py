@@ -58,6 +58,7 @@ def test_every_metric_of_a_run_is_in_the_table_and_the_other_way_round() -> None
         mixed(),
         hdsim.simulate(THREE, one, failures="exponential"),
         hdsim.simulate(THREE.of_kind("quantities"), one),
+        hdsim.simulate(THREE, one, facility={"price": 1, "carbon": 1}),
     )
     found = {name for result in runs for name in metrics.full(result)}
     assert not [name for name in found if not metrics._entry(name).description]

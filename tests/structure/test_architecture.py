@@ -24,7 +24,7 @@ LAYERS = (
     ("platform",),
     ("failures", "network", "workload"),
     ("gangs", "site"),
-    ("contention", "cluster"),
+    ("contention", "cluster", "facility"),
     ("scheduling",),
     ("results",),
     ("decisions", "simulation", "report"),

@@ -67,6 +67,9 @@ OUTPUTS = (
     "barriers.csv",
     "faults.csv",
     "accounting.csv",
+    "costs_by_hour.csv",
+    "costs_by_job.csv",
+    "costs_by_owner.csv",
 )
 
 

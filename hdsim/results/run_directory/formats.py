@@ -90,6 +90,11 @@ ALLOCATION_COLUMNS = ("job_id", "attempt", "begin", "end", "allocated_resources"
 #: Metrics that depend on wall time. The manifest holds them, so that equal runs have equal files.
 WALL_METRICS = ("jobs_per_second",)
 CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")
+_COSTS = ("energy_kwh", "facility_kwh", "cost_eur", "carbon_grams", "peak_watts")
+#: Columns of costs by hour, by job and by user and account.
+HOUR_COLUMNS = ("begin", "date", *_COSTS, "price", "carbon")
+JOB_COST_COLUMNS = ("job_id", *_COSTS)
+OWNER_COLUMNS = ("by", "name", "jobs", *_COSTS)
 #: Most texts that are kept to find equal ones.
 _KNOWN = 2**16
 #: Numbers beyond this are not from a run: energies of years of the largest machines are below.

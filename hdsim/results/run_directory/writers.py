@@ -24,8 +24,11 @@ from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
     CONTENTION_COLUMNS,
     DONE,
+    HOUR_COLUMNS,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
+    JOB_COST_COLUMNS,
+    OWNER_COLUMNS,
     WALL_METRICS,
     schedule_csv,
     write_json,
@@ -34,6 +37,7 @@ from hdsim.util.arrays import Ints
 from hdsim.util.files import csv_fields, replacing, write_csv
 
 if TYPE_CHECKING:
+    from hdsim.results.costs import Costs
     from hdsim.results.replay import FullReplay
 
 _STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
@@ -73,6 +77,8 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
     if result.gangs:
         begins, ids = result.starting_time.tolist(), result.workload.job_id
         write_gangs(path / "gangs.csv", {str(ids[job]): (begins[job], run) for job, run in result.gangs.items()})
+    if result.costs is not None:
+        _write_costs(path, result, result.costs)
     metrics = full(result)
     write_json(path / "metrics.json", {name: metrics[name] for name in metrics if name not in WALL_METRICS})
     wall = {name: result.metrics[name] for name in WALL_METRICS}
@@ -82,6 +88,27 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
         begin, end = result.period.begin, min(result.period.end, result.end_time)
         facts["period"] = [math.floor(begin * 1e6) / 1e6, math.ceil(end * 1e6) / 1e6]
     return facts
+
+
+def _write_costs(path: Path, result: FullReplay, costs: Costs) -> None:
+    """Writes costs_by_hour.csv, costs_by_job.csv and costs_by_owner.csv; what is not known is empty."""
+    hours = costs.hours()
+    columns = [*hours.amounts, hours.peak_watts, hours.price, hours.carbon]
+    rows: Iterable[Sequence[Any]] = zip(hours.begins, hours.dates, *columns, strict=True)
+    write_csv(path / "costs_by_hour.csv", HOUR_COLUMNS, ([_cell(one) for one in row] for row in rows))
+    ran = costs.paying
+    columns = [*(amounts[ran] for amounts in costs.jobs), costs.job_peaks[ran]]
+    rows = zip(result.workload.job_id[ran].tolist(), *columns, strict=True)
+    write_csv(path / "costs_by_job.csv", JOB_COST_COLUMNS, ([_cell(one) for one in row] for row in rows))
+    rows = ((one.by, one.name, one.jobs, *one.amounts, one.peak_watts) for one in costs.owners())
+    write_csv(path / "costs_by_owner.csv", OWNER_COLUMNS, ([_cell(one) for one in row] for row in rows))
+
+
+def _cell(value: Any) -> str:
+    """A value as text with 9 digits, empty for NaN."""
+    if not isinstance(value, float):
+        return str(value)
+    return "" if math.isnan(value) else f"{value:.9g}"
 
 
 def _write_rows(path: Path, names: Sequence[str], line: str, *columns: Sequence[Any] | NDArray[Any]) -> None:

@@ -1,0 +1,1 @@
+"""Facilities around machines: cooling, rectifiers, outside temperature, price and carbon intensity of power."""

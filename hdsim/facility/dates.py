@@ -1,0 +1,145 @@
+"""Dates of a run: the instant of its time 0 and its time zone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING
+
+from hdsim.errors import ConfigError
+from hdsim.site.formats import time_zone
+
+if TYPE_CHECKING:
+    from hdsim.workload.model import Workload
+
+#: A clock of a trace that shows more, in seconds, counts from 1970: no trace has begun 20 years before its first job.
+_SINCE_1970 = 20 * 365.25 * 86400.0
+#: Numbers that are seconds since 1970; others, such as 20260302, are dates or nothing.
+_EARLIEST, _LATEST = 1e8, 1e11
+
+
+@dataclass(frozen=True)
+class Dates:
+    """Dates of a run.
+
+    Attributes:
+        begin: Instant of the first submission in seconds since 1970, None if it is not known.
+        zone: Time zone of local times, None if it is not known.
+    """
+
+    begin: float | None
+    zone: tzinfo | None
+
+    @classmethod
+    def of(cls, begin: str | float | None, zone: str | None, workload: Workload) -> Dates:
+        """Returns the dates that settings give, else those that the header of a trace gives.
+
+        The header has ``UnixStartTime`` (seconds since 1970 at second 0 of the clock of the trace, or at its first
+        submission where the clock itself counts from 1970) and ``TimeZoneString``.
+
+        Args:
+            begin: Date of the first submission as for :func:`instant`, None for that of the trace.
+            zone: Name of a time zone of the database of IANA, None for that of the trace.
+            workload: The jobs.
+
+        Raises:
+            ConfigError: The begin is no date, a zone does not exist, or a local time has no zone.
+        """
+        header = {key.lower(): str(value).strip() for key, value in workload.header.items()}
+        known: tzinfo | None = None
+        if zone is not None:
+            known = _zone(zone, "facility.timezone")
+        elif header.get("timezonestring"):
+            known = _zone(header["timezonestring"], f"{workload.source}: TimeZoneString")
+        if begin is not None:
+            try:
+                return cls(instant(str(begin), known), known)
+            except ValueError as error:
+                raise ConfigError(str(error), where="facility.begin") from None
+        if not len(workload):
+            return cls(None, known)
+        first, start = float(workload.original_submission_time[0]), _number(header.get("unixstarttime", ""))
+        if first >= _SINCE_1970:
+            return cls(first, known)
+        return cls(start + first if start > 0 else None, known)
+
+    def required(self, what: str) -> float:
+        """Returns the begin.
+
+        Raises:
+            ConfigError: It is not known, and is needed for `what`.
+        """
+        if self.begin is None:
+            raise ConfigError(
+                f"expected the date of the first submission for {what}, such as 2026-03-02T00:00:00+01:00: the trace "
+                "has none (UnixStartTime in its header)",
+                where="facility.begin",
+            )
+        return self.begin
+
+    def local(self, seconds: float) -> datetime:
+        """Returns the local time, UTC without a zone, of seconds since the first submission."""
+        return datetime.fromtimestamp(self.required("local times") + seconds, self.zone or UTC)
+
+    def midnight_after(self, seconds: float, days: int) -> float:
+        """Returns the seconds since the first submission of the begin of a local day, `days` after that of a time."""
+        day = self.local(seconds).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+        later = (day + timedelta(days=days)).replace(tzinfo=self.zone or UTC)
+        return later.timestamp() - self.required("local times")
+
+
+def instant(text: str, zone: tzinfo | None) -> float:
+    """Returns the seconds since 1970 of a date; of a local time that occurs twice the first.
+
+    Args:
+        text: ``2026-03-02T00:24:35``, with a blank in place of T, without seconds or hours, or with an offset such as
+            ``+01:00`` or Z at its end; or seconds since 1970.
+        zone: Zone of a time without an offset.
+
+    Raises:
+        ValueError: The text is no date, has neither an offset nor a zone, or is a time that the clock passed over.
+    """
+    if _EARLIEST <= (number := _number(text)) <= _LATEST:
+        return number
+    try:
+        date = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(
+            f"expected a date such as 2026-03-02T00:24:35 or seconds since 1970, got '{text[:40]}'"
+        ) from None
+    if date.tzinfo is None:
+        if zone is None:
+            raise ValueError(
+                f"expected facility.timezone, such as Europe/Berlin, or an offset such as +01:00, for the local time "
+                f"'{text[:40]}'"
+            )
+        local, date = date, date.replace(tzinfo=zone)
+        if date.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local:
+            raise ValueError(f"expected a local time, got '{text[:40]}', which the clock passed over")
+    return date.timestamp()
+
+
+def second_instant(text: str, zone: tzinfo | None) -> float:
+    """Returns the second instant of a local time that occurs twice, and otherwise the only one."""
+    first = instant(text, zone)
+    if _EARLIEST <= _number(text) <= _LATEST:
+        return first
+    date = datetime.fromisoformat(text.strip())
+    return first if date.tzinfo is not None else date.replace(tzinfo=zone, fold=1).timestamp()
+
+
+def _number(text: str) -> float:
+    """Returns a finite number of a text, NaN for another text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def _zone(name: str, where: str) -> tzinfo:
+    try:
+        return time_zone(name)
+    except ConfigError as error:
+        raise ConfigError(error.message, where=where) from None
