@@ -9,7 +9,7 @@ import click
 
 KINDS = (
     *("agents", "policies", "metrics", "keys", "actions", "observations", "objectives", "generators"),
-    *("experiments", "studies", "platforms", "workloads"),
+    *("experiments", "studies", "platforms", "workloads", "kinds"),
 )
 
 

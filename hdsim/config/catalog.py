@@ -210,6 +210,19 @@ def workloads() -> dict[str, Description]:
     return found
 
 
+def kinds() -> dict[str, Description]:
+    """Returns the bundled kinds of machines and loads."""
+    from hdsim.workload.generators.kinds import read_kind
+
+    found = {}
+    for name, path in bundled("kinds").items():
+        kind = read_kind(path)
+        held = " (held out)" if kind.held_out else ""
+        command = f"hdsim run workload=kind workload.kind={name}"
+        found[name] = Description(kind.about + held, f"{kind.about}{held}\n{path}\n{command}")
+    return found
+
+
 KINDS: dict[str, Callable[[], dict[str, Description]]] = {
     "agents": agents,
     "policies": policies,
@@ -223,6 +236,7 @@ KINDS: dict[str, Callable[[], dict[str, Description]]] = {
     "studies": studies,
     "platforms": platforms,
     "workloads": workloads,
+    "kinds": kinds,
 }
 
 

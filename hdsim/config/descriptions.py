@@ -21,7 +21,8 @@ RUN = {
     ),
     "platform.types": "folder of the type libraries of a file without types",
     "workload": (
-        "`default`, `lublin`, `family`, `deployments`, `cluster`, or a bundled trace (`hdsim show workloads`)"
+        "`default`, `lublin`, `family`, `kind`, `like`, `deployments`, `cluster`, or a bundled trace "
+        "(`hdsim show workloads`)"
     ),
     "workload.path": (
         "name of a bundled trace, or an SWF, Batsim or HDeepRM JSON file, plain or gzipped ([workload.md](workload.md))"
@@ -31,6 +32,7 @@ RUN = {
         "the jobs they are tested on"
     ),
     "workload.family": "with `workload=family`: the [family](workload.md#families) of the trace",
+    "workload.kind": "with `workload=kind`: a file or a bundled [kind](workload.md#kinds) of machine and load",
     "workload.generate": "instead of a path: settings of a [generator](workload.md#generation)",
     "workload.jobs": "number of jobs; null: all",
     "workload.start": "first job; its submission is time 0",

@@ -72,7 +72,8 @@ def read_workload(
         return backend.read_workload(platform)
     source = _source(config) if trace is None else _trace(trace, where)
     settings = {**config["workload"], "source": source, "seed": seed_of_jobs(config)}
-    return _of_site(config, _workload(platform, json.dumps(settings), _versions(source)))
+    files = source.values() if isinstance(source, dict) else [source]
+    return _of_site(config, _workload(platform, json.dumps(settings), _versions(*files)))
 
 
 def _of_site(config: Mapping[str, Any], workload: Workload) -> Workload:
@@ -117,16 +118,25 @@ def _source(config: Mapping[str, Any]) -> str | dict[str, Any] | None:
         if given:
             raise ConfigError("expected none with workload=cluster", where=f"workload.{given[0]}")
         return None
+    if (generate or {}).get("model") == "like":
+        if path is None:
+            raise ConfigError("expected the log that workload=like is fitted to, got null", where="workload.path")
+        # The log that a generator is fitted to.
+        generate, path = {**generate, "path": str(resolve("workloads", path, where="workload.path"))}, None
     if (path is None) == (generate is None):
         raise ConfigError(
             f"expected a trace or the settings of a generator (workload.generate), got "
             f"{'neither' if path is None else 'both'}",
             where="workload.path",
         )
-    family = {} if settings["family"] is None else {"family": settings["family"]}
-    if family and (generate or {}).get("model") != "family":
-        raise ConfigError(f"expected null without workload=family, got {settings['family']}", where="workload.family")
-    return {**generate, **family} if path is None else _trace(path, "workload.path")
+    named = {}
+    for key in ("family", "kind"):
+        # Configurations of earlier versions have no kinds.
+        if settings.get(key) is not None:
+            if (generate or {}).get("model") != key:
+                raise ConfigError(f"expected null without workload={key}, got {settings[key]}", where=f"workload.{key}")
+            named[key] = settings[key]
+    return {**generate, **named} if path is None else _trace(path, "workload.path")
 
 
 def _trace(name: str, where: str) -> str | dict[str, Any]:
@@ -181,6 +191,6 @@ def _trace_of(platform: Platform, settings: str, versions: Versions) -> Workload
     from hdsim.workload.load import load_workload
 
     options = json.loads(settings)
-    for key in ("path", "generate", "family", "cluster"):
-        del options[key]
+    for key in ("path", "generate", "family", "kind", "cluster"):
+        options.pop(key, None)
     return load_workload(options.pop("source"), platform, **options)

@@ -95,6 +95,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         },
         "generate": _GENERATOR | NULL,
         "family": TEXT | NULL,
+        "kind": TEXT | NULL,
         "seed": _SEED | NULL,
     },
 }

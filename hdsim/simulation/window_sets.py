@@ -1,4 +1,4 @@
-"""Sets of windows: training, validation and test windows of a family or of a trace file, none of which share a job."""
+"""Sets of windows: training, validation and test windows of a family, a kind or a file, none of which share a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from hdsim.errors import ConfigError, not_one_of
 from hdsim.results.claims import shortfall
 from hdsim.results.run_directory.inputs import digest
 from hdsim.simulation.windows import Window, windows
-from hdsim.workload.generators.families import FAMILIES, SPLITS, draw_workload
+from hdsim.workload.generators.base import SPLITS
+from hdsim.workload.generators.families import FAMILIES, draw_workload
+from hdsim.workload.generators.kinds import is_kind
+from hdsim.workload.generators.like import Like
 from hdsim.workload.load import load_workload
 
 if TYPE_CHECKING:
@@ -26,12 +29,13 @@ _SET = 1_000_000
 
 @dataclass(frozen=True)
 class WindowSet:
-    """Windows of a family or of a trace file.
+    """Windows of a family, of a kind of machine and load, or of a trace file.
 
     Attributes:
-        source: Name of a family, or a trace: a file or a bundled name.
-        split: ``train``, ``validation`` or ``test``. Traces of a family have other seeds in each split, a file is cut
-            in time at 60 and 80 % of its jobs.
+        source: Name of a family, a kind (:func:`hdsim.workload.generators.kinds.read_kind`), or a trace: a file or a
+            bundled name.
+        split: ``train``, ``validation`` or ``test``. Drawn traces have other seeds in each split, a file is cut in time
+            at 60 and 80 % of its jobs.
         number: Number of the set in its split; sets of different numbers have no trace in common.
         traces: Number of traces; of a file, of its parts one after the other, at most as many as there are.
         count: Windows of a trace.
@@ -40,6 +44,8 @@ class WindowSet:
         base: Policy of the warm-up.
         arrival_factor: Factor of the inter-arrival times of a file.
         whole: The whole file belongs to this split, as nothing is trained on it.
+        like: Traces are drawn from the sessions of the users in the part of the file that belongs to the split
+            (:class:`hdsim.workload.generators.like.Like`).
 
     Raises:
         ConfigError: There is no such family, trace or split.
@@ -55,13 +61,25 @@ class WindowSet:
     base: str = "easy"
     arrival_factor: float = 1.0
     whole: bool = False
+    like: bool = False
 
     def __post_init__(self) -> None:
         """Checks the settings."""
         if self.split not in SPLITS:
             raise ConfigError(not_one_of(self.split, SPLITS), where="split")
-        if self.source in FAMILIES and (self.arrival_factor != 1 or self.whole):
-            raise ConfigError("expected a trace file for arrival_factor and whole, got a family", where=self.source)
+        if self.drawn and (self.arrival_factor != 1 or self.whole or self.like):
+            told = "expected a trace file for arrival_factor, whole and like, got a family or a kind"
+            raise ConfigError(told, where=self.source)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the traces are those of a family or a kind."""
+        return self.source in FAMILIES or is_kind(self.source)
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether there are sets of any number; a file has as many as its length allows."""
+        return self.drawn or self.like
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -71,9 +89,13 @@ class WindowSet:
             HdsimError: A trace cannot be drawn or read, or is too short.
         """
         length = self.warmup + self.count * self.jobs
-        if self.source in FAMILIES:
-            first = self.number * _SET
-            traces = [draw_workload(self.source, first + i, length, split=self.split) for i in range(self.traces)]
+        numbers = range(self.number * _SET, self.number * _SET + self.traces)
+        if self.drawn:
+            traces = [draw_workload(self.source, i, length, split=self.split) for i in numbers]
+        elif self.like:
+            part = (0.0, 1.0) if self.whole else PARTS[self.split]
+            sessions = Like(self.source, length, part, split=self.split, status="ignore")
+            traces = [sessions.generate(None, i).scaled_arrivals(self.arrival_factor) for i in numbers]
         else:
             traces = self._parts(length)
         return tuple(
@@ -113,6 +135,7 @@ class WindowSet:
         # The digest tells files of one name apart.
         name = Path(self.source).name
         name = name if self.arrival_factor == 1 else f"{name} with arrivals x {self.arrival_factor:g}"
+        name = f"like {name}" if self.like else name
         return {
             "source": name,
             "split": self.split,

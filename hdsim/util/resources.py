@@ -10,16 +10,22 @@ from typing import Literal
 
 from hdsim.errors import ConfigError, nearest
 
-ResourceDir = Literal["agents", "checkpoints", "conf", "platforms", "profiles", "studies", "workloads"]
+ResourceDir = Literal["agents", "checkpoints", "conf", "kinds", "platforms", "profiles", "studies", "workloads"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # `hdsim/conf` exists in a wheel only.
 _ROOT = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent
 
 #: Folders of kinds that are not named like these.
-_FOLDERS = {"checkpoints": "agents/checkpoints", "profiles": "workloads/profiles", "studies": "conf/study"}
+_FOLDERS = {
+    "checkpoints": "agents/checkpoints",
+    "kinds": "workloads/kinds",
+    "profiles": "workloads/profiles",
+    "studies": "conf/study",
+}
 _EXTENSIONS = {
     "checkpoints": (".safetensors",),
+    "kinds": (".yaml",),
     "platforms": (".json", ".json.gz"),
     "profiles": (".csv", ".csv.gz"),
     "studies": (".yaml",),
@@ -43,7 +49,7 @@ def options(group: str) -> Mapping[str, Path]:
     return MappingProxyType({path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))})
 
 
-def bundled(kind: Literal["checkpoints", "platforms", "profiles", "studies", "workloads"]) -> dict[str, Path]:
+def bundled(kind: Literal["checkpoints", "kinds", "platforms", "profiles", "studies", "workloads"]) -> dict[str, Path]:
     """Returns the bundled files of a kind by name without extension, in alphabetical order."""
     found = {}
     for path in sorted(folder(kind).iterdir()):
@@ -63,12 +69,12 @@ def name_of(kind: Literal["platforms", "workloads"], path: str) -> str:
 
 
 def resolve(
-    kind: Literal["platforms", "profiles", "studies", "workloads"],
+    kind: Literal["kinds", "platforms", "profiles", "studies", "workloads"],
     name_or_path: str | Path,
     *,
     where: str | None = None,
 ) -> Path:
-    """Finds a platform, profile, study or workload file, which exists.
+    """Finds a file of a kind of load, a platform, a profile, a study or a workload, which exists.
 
     It has a path, is standard input (``-``), or has the name of a bundled file with or without extension or folder
     (``gaia``, ``gaia.json`` and ``platforms/gaia.json`` are one file everywhere). `where` is the key of the name.

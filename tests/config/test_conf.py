@@ -59,7 +59,8 @@ def test_every_bundled_platform_is_an_option() -> None:
 
 @pytest.mark.parametrize("name", [name for name in options("workload") if name != "cluster"])
 def test_every_workload_option_names_a_workload(composer: Composer, name: str) -> None:
-    config = compose(composer, f"workload={name}")
+    log = ["workload.path=lublin_4000"] if name == "like" else []
+    config = compose(composer, f"workload={name}", *log)
     assert len(read_workload(config, read_platform(config))) > 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from hdsim.simulation.window_sets import WindowSet
 from hdsim.studies.measures import test_sets
 from hdsim.studies.tables import Cell
 from hdsim.util.resources import options
-from hdsim.workload.generators.families import FAMILIES
 
 #: Rules for the jobs behind a head that waits: settings of the orders, and whether there is one pass per instant. A
 #: head stays the head under the two of RLScheduler.
@@ -75,7 +74,8 @@ def measure(
     Args:
         runs: Folder of the runs; the scores are written to ``scores`` beside it.
         data: Folder of reference data, which trace files are relative to.
-        sources: Families and trace files, a line each, files perhaps with ``arrival_factor=0.5`` and ``whole=true``.
+        sources: Families, kinds and trace files, a line each, files perhaps with ``arrival_factor=0.5``, ``whole=true``
+            and ``like=true``.
         orders: Orders of the queue, which get the rule.
         agents: Agents, a line each: ``NAME: AGENT KEY=VALUE ...`` with the name of an agent, or with an option of the
             group ``agent`` and settings; ``checkpoint=[A,B]`` and ``job_policy=[A.json,B.json]`` are trainings from
@@ -113,16 +113,16 @@ def measure(
     rows: dict[str, dict[str, Cell]] = {}
     for line in filter(None, map(str.strip, sources.splitlines())):
         place = {**_source(line, data), **shape}
+        chosen = WindowSet(split=split, number=int(number), traces=int(traces), **place)
         # A file has few sets.
-        first = int(number) if place["source"] in FAMILIES else 0
-        chosen = WindowSet(split=split, number=first, traces=int(traces), **place)
+        chosen = chosen if chosen.has_sets else replace(chosen, number=0)
         if split == "test" and again != "yes":
             test_sets.require_unused(file, chosen.digest, weights, line)
         held = WindowSet(split="validation", traces=int(validation_traces), **place)
         tried = {order.name: order.scores(held, metric, batch_events=batch_events).mean() for order in classic}
         best = min(tried, key=tried.__getitem__)
         scores = {one.name: one.scores(chosen, metric, batch_events=batch_events) for one in (*rivals, *classic)}
-        name = Path(chosen.source).name
+        name = f"like {Path(chosen.source).name}" if chosen.like else Path(chosen.source).name
         firsts = ((window.trace, window.workload.job_id[window.warmup]) for window in chosen.windows)
         test_sets.write_scores(runs.parent / "scores" / f"{name}_{rule}.csv", scores, firsts, ["score"])
         remarks = [chosen.shortfall]
@@ -179,8 +179,9 @@ def _source(line: str, data: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"source": str(data / source) if (data / source).is_file() else source}
     for word in words:
         key, _, value = word.partition("=")
-        if key not in ("arrival_factor", "whole"):
-            raise ConfigError(f"expected arrival_factor=NUMBER or whole=true, got '{word}'", where=f"sources: {line}")
+        if key not in ("arrival_factor", "whole", "like"):
+            told = f"expected arrival_factor=NUMBER, whole=true or like=true, got '{word}'"
+            raise ConfigError(told, where=f"sources: {line}")
         found[key] = yaml.safe_load(value)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from hdsim.workload.raw import RawJobs
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
+#: Sets of traces without common seeds.
+SPLITS = ("train", "validation", "test")
 #: Columns of a trace, after which come those of which a generator has more than defaults.
 _TRACE_COLUMNS = (
     "job_id",
@@ -52,6 +55,8 @@ GENERATORS = NamedType(
     {
         "lublin": "hdsim.workload.generators.families.Lublin",
         "family": "hdsim.workload.generators.families.Family",
+        "kind": "hdsim.workload.generators.kinds.Kind",
+        "like": "hdsim.workload.generators.like.Like",
         "deployments": "hdsim.workload.generators.deployments.Deployments",
     },
 )
@@ -82,4 +87,5 @@ def generated(model: Any, settings: dict[str, Any], platform: Platform | None, s
     more = {name: getattr(drawn, name) for name in others}
     columns |= {name: column for name, column in more.items() if not np.array_equal(column, getattr(plain, name))}
     where = f"{source}: job"
-    return RawJobs(columns, lambda row, column: f"{where} {row + 1}: {column}", drawn.header, names=drawn.names), source
+    raw = RawJobs(columns, lambda row, column: f"{where} {row + 1}: {column}", drawn.header, names=drawn.names)
+    return replace(raw, further=drawn.further), source

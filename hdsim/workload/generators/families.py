@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
+from hdsim.util.resources import bundled
 from hdsim.util.rules import (
     FLAG,
     NOT_NEGATIVE,
@@ -26,7 +27,8 @@ from hdsim.util.rules import (
     numbers_between,
     require,
 )
-from hdsim.workload.generators.base import Generator
+from hdsim.workload.generators.base import SPLITS, Generator
+from hdsim.workload.generators.kinds import Kind, is_kind
 from hdsim.workload.generators.lublin import generate
 
 if TYPE_CHECKING:
@@ -70,9 +72,6 @@ DEFAULTS: Parameters = {
     "serial": None,
     "burstiness": 1.0,
 }
-#: Sets of traces without common seeds.
-SPLITS = ("train", "validation", "test")
-
 #: Drawn requested times may, in one of some hundred traces, be too short for its jobs; other jobs are drawn then.
 _ATTEMPTS = 8
 _CHOICES = ("cores", "typed", "estimates")
@@ -89,10 +88,11 @@ _RULES = {
 
 
 def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str = "train", **changes: Any) -> Workload:
-    """Draws a trace of a family; equal arguments give equal traces.
+    """Draws a trace of a family or of a kind; equal arguments give equal traces.
 
     Args:
-        family: Name of a family of :data:`FAMILIES`, or its parameters.
+        family: Name of a family of :data:`FAMILIES`, or its parameters; or a kind, a file or a bundled name
+            (:mod:`hdsim.workload.generators.kinds`), whose only parameters are ``load`` and ``cores``, numbers.
         seed: Number of the trace in its split.
         jobs: Number of jobs.
         split: One of :data:`SPLITS`. Traces of different splits have different seeds.
@@ -105,6 +105,10 @@ def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str 
     """
     if split not in SPLITS:
         raise ConfigError(not_one_of(split, SPLITS), where="workload.generate.split")
+    if isinstance(family, str) and family not in FAMILIES and is_kind(family):
+        check_keys("workload.kind", changes, ("load", "cores"))
+        kind = Kind(family, jobs, split, changes.get("load"), changes.get("cores"))
+        return kind.generate(None, seed)
     parameters = _parameters(family, changes)
     own = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split),))
     rng = np.random.default_rng(own)
@@ -128,7 +132,7 @@ def _parameters(family: str | Parameters, changes: Parameters) -> dict[str, Any]
     where = "workload.family"
     if isinstance(family, str):
         if family not in FAMILIES:
-            raise ConfigError(not_one_of(family, FAMILIES), where=where)
+            raise ConfigError(not_one_of(family, (*FAMILIES, *bundled("kinds"))), where=where)
         family = FAMILIES[family]
     parameters = {**DEFAULTS, **family, **changes}
     for key, value in parameters.items():

@@ -1,0 +1,1 @@
+"""Kernels of generators: submissions that wait for the end of earlier jobs."""
