@@ -175,7 +175,7 @@ def test_files_and_their_settings(evaluate: Any, tmp_path: Path) -> None:
         ({"rule": "esay"}, "rule: expected one of none, rlscheduler, easy, conservative, greedy, got 'esay'"),
         ({"agents": "sjf"}, "agents: expected NAME: AGENT KEY=VALUE"),
         ({"agents": "a: sjf core_policy=x"}, "agents: expected settings of one of"),
-        ({"sources": "home factor=2"}, "sources: home factor=2: expected arrival_factor=NUMBER, whole=true or like=true"),
+        ({"sources": "home factor=2"}, "sources: home factor=2: expected arrival_factor=NUMBER, whole=true or"),
         ({"sources": "hoem"}, "expected a file or a bundled name, got 'hoem'"),
         ({"split": "tests"}, "split: expected one of train, validation, test"),
     ],
