@@ -599,6 +599,7 @@ class Outcome:
         return sum(powers) * (run.finish - run.start)
 
 
+@cache
 def _exact(megabytes: float) -> int | float | Fraction:
     """An amount of memory as the decimal number it stands for, so that what is given back is what was taken."""
     if math.isinf(megabytes):
@@ -622,6 +623,11 @@ class Cluster:
         #: Cores that the job being placed may still take on a node; nodes not named are without limit.
         self.limit: dict[int, int] = {}
         self.idle = [list(range(f, f + p.cores)) for f, p in zip(platform.first_core, platform.processors, strict=True)]
+        #: Processors of each node that are no GPUs.
+        self.processors_of = [
+            [i for i, p in enumerate(platform.processors) if p.node == node and not p.gpu]
+            for node in range(len(platform.memory))
+        ]
         self.memory = [_exact(capacity) for capacity in platform.memory]
         # Kept as one running difference, core by core, because HDeepRM does so: with a bandwidth such as 59.7 GB/s the
         # rounding decides which of two equally loaded processors has the most left.
@@ -687,6 +693,8 @@ class Cluster:
         return given
 
     def _allocate(self, job: Job, rule: str) -> tuple[list[int], list[int]] | None:
+        if not self.has_room(job):
+            return None
         given: list[tuple[int, int]] = []
         parts, cores_each, gpus_each = parts_of(job)
         packed = self._packed(job, parts, cores_each, gpus_each) if rule == "pack" else []
@@ -744,16 +752,17 @@ class Cluster:
             chosen += [node] * min(rest, room.pop(node))
         return chosen
 
+    def has_room(self, job: Job) -> bool:
+        """Whether the nodes together can give the cores of a job with their memory, whatever else it needs."""
+        return sum(self.room(node, job) for node in range(len(self.memory))) >= job.cores
+
     def room(self, node: int, job: Job) -> float:
         """Cores that a node can give to a job with their memory."""
         idle = self._idle_on(node)
         return min(idle, self.memory[node] // _exact(job.memory)) if job.memory else idle
 
     def _idle_on(self, node: int) -> int:
-        if node in self.down:
-            return 0
-        processors = enumerate(self.platform.processors)
-        return sum(len(self.idle[i]) for i, p in processors if p.node == node and not p.gpu)
+        return 0 if node in self.down else sum(len(self.idle[i]) for i in self.processors_of[node])
 
     def _idle_gpus(self, node: int) -> list[tuple[int, int]]:
         """Idle GPUs of a node, each with its processor."""
@@ -1332,6 +1341,8 @@ class Classic:
     def _beside(self, site: Site, job: int, head: int, shadow: float) -> tuple[list[int], list[int]] | None:
         """Cores for a candidate that delays the head nowhere, taken; None if there are none."""
         spec = site.jobs[job]
+        if not site.cluster.has_room(spec):
+            return None
         left = self._left(site, shadow)
         before = self._rooms(site, head, left)
         margin = sum(before.values()) - site.jobs[head].cores
@@ -1357,10 +1368,11 @@ class Classic:
             if given is not None:
                 return given
         rooms = {node: min(site.cluster.room(node, spec), spec.cores) for node in left}
+        losses = {node: [loss(node, k) for k in range(int(rooms[node]) + 1)] for node in left}
         budget = dict.fromkeys(left, 0)
 
         def limit(node: int, chunks: int) -> int:
-            return max(k for k in range(int(rooms[node]) + 1) if loss(node, k) <= chunks)
+            return max(k for k, lost in enumerate(losses[node]) if lost <= chunks)
 
         while True:
             limits = {node: limit(node, chunks) for node, chunks in budget.items()}
@@ -1376,11 +1388,11 @@ class Classic:
         # Complete search: the least loss for so many cores on the nodes looked at so far.
         least = {0: 0}
         for node in left:
-            least = {
-                cores: min(least[cores - k] + loss(node, k) for k in range(int(rooms[node]) + 1) if cores - k in least)
-                for cores in range(spec.cores + 1)
-                if any(cores - k in least for k in range(int(rooms[node]) + 1))
-            }
+            sums: dict[int, int] = {}
+            for cores, total in least.items():
+                for k, lost in enumerate(losses[node][: spec.cores - cores + 1]):
+                    sums[cores + k] = min(sums.get(cores + k, total + lost), total + lost)
+            least = sums
         if least.get(spec.cores, math.inf) <= margin and site.undetermined is None:
             site.undetermined = site.now, job
         return None
