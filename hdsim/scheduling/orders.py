@@ -60,8 +60,8 @@ class JobOrder:
         if self.network is None:
             return self
         rule = {"network": self.network, "backfill": backfill, "commit_head": commit_head}
-        # A network orders the whole pass without backfilling: training found no better use of scores after starts.
-        return replace(self, score=partial(self.score, **rule), after_start=backfill != "none")
+        # Training found no better use of scores after starts for heads that stay heads.
+        return replace(self, score=partial(self.score, **rule), after_start=backfill != "none" or not commit_head)
 
 
 ORDERS: dict[str, JobOrder] = {}

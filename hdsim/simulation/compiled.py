@@ -34,7 +34,7 @@ from hdsim.scheduling.machine.queue_tree import make_queue_tree
 from hdsim.scheduling.machine.ranked_queue import Plan, RankedQueue
 from hdsim.scheduling.machine.state import JobColumns, make_machine
 from hdsim.scheduling.queue import ranking
-from hdsim.scheduling.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, PLANNED, Backfilling
+from hdsim.scheduling.rules import HEAD_ALONE, NUMBERS, PLANNED, Backfilling
 from hdsim.util.arrays import Flags, Floats, Ints
 from hdsim.util.intervals import IntervalSets
 
@@ -69,7 +69,8 @@ def has_kernel(rules: StockRules) -> bool:
     plain = rules.candidates is None and rules.estimates == "requested"
     if rules.backfill == "hybrid" and rules.candidates is not None:
         return False
-    return rules.static or (rules.order.network is not None and plain and rules.backfill in HEAD_ALONE_NUMBERS)
+    scored = rules.order.network is not None and rules.backfill not in ("conservative", "hybrid")
+    return rules.static or (scored and plain)
 
 
 def has_plain_jobs(platform: Platform, jobs: Workload) -> bool:
@@ -118,7 +119,7 @@ def make_replay(
         return learned.make_replay(
             learned.columns_of(workload),
             workload.runtime.copy(),
-            learned.read_networks(str(rules.order.network)),
+            learned.read_networks(str(rules.order.network), backfill, rules.commit_head),
             cores,
             infeasible,
             walltime=walltime,
@@ -163,8 +164,8 @@ def make_checks(rules: StockRules, cores: int) -> learned.Checks | None:
     """Returns the checks of a replay under a network, None for another order."""
     if rules.order.network is None:
         return None
-    networks = learned.read_networks(rules.order.network)
-    return learned.Checks(networks, cores, NUMBERS[rules.backfill], rules.commit_head)
+    rule = NUMBERS[rules.backfill], rules.commit_head
+    return learned.Checks(learned.read_networks(rules.order.network, *rule), cores, *rule)
 
 
 def advance(replay: Replay, checks: learned.Checks | None, instants: int) -> int:

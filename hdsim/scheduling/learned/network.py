@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hdsim.kernels.compiling import kernel
 from hdsim.kernels.logarithms import logarithms
 from hdsim.scheduling.kernels.profiles import Releases, later
-from hdsim.scheduling.rules import HEAD_ALONE, TAU, Backfilling
+from hdsim.scheduling.rules import TAU, Backfilling
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,11 +28,9 @@ ERRORS = STATE - 3
 INPUT = STATE * COLUMNS
 CONTEXT = INPUT + COLUMNS * LANES
 OUTPUT = CONTEXT + STATE * LANES
-PART = OUTPUT + LANES
+WEIGHTS = OUTPUT + LANES
 #: Weights of the linear part for the first two columns, run time and cores: those of a plain order.
 TIME, WIDTH = INPUT + LANES - 1, INPUT + 2 * LANES - 1
-#: The rules of `HEAD_ALONE` have weights of their own; the others count as EASY.
-WEIGHTS = len(HEAD_ALONE) * PART
 #: Latest jobs that the recent past consists of.
 PAST = 256
 #: The first queued jobs that fit, and the first that do not, on which the effects of a job are looked at.
@@ -181,7 +179,7 @@ def learned_scores(
     """Scores the queued jobs.
 
     Args:
-        weights: (WEIGHTS,) the network.
+        weights: (WEIGHTS,) the network for the rule.
         cores: Cores of the machine.
         backfill: Number of :class:`hdsim.scheduling.rules.Backfilling`.
         now: Present time in seconds.
@@ -202,9 +200,7 @@ def learned_scores(
     jobs = float(last - first)
     time_mean = (sums[last, 0] - sums[first, 0]) / jobs
     width_mean = (sums[last, 2] - sums[first, 2]) / jobs
-    part = 0 if backfill == Backfilling.NONE else 2 if backfill == Backfilling.RLSCHEDULER else 1
-    weights = weights[part * PART : (part + 1) * PART]
-    for k in range(PART):
+    for k in range(WEIGHTS):
         if weights[k] != 0.0 and k != TIME and k != WIDTH:
             break
     else:

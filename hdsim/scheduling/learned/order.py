@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.job_state import FinalState
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.scheduling.kernels.profiles import Releases
 from hdsim.scheduling.learned.like_jobs import expect, make_latest, note_end
 from hdsim.scheduling.learned.network import (
@@ -25,7 +25,6 @@ from hdsim.scheduling.learned.network import (
     INPUT,
     LANES,
     LOG_TIME,
-    PART,
     PAST,
     SUMS,
     WEIGHTS,
@@ -36,7 +35,7 @@ from hdsim.scheduling.learned.play_outs import Ahead
 from hdsim.scheduling.learned.queue import PERIOD, SCORING, ScoredQueue
 from hdsim.scheduling.machine.loop import Replay, advance
 from hdsim.scheduling.machine.state import JobColumns, make_machine
-from hdsim.scheduling.rules import HEAD_ALONE, HEAD_ALONE_NUMBERS, NUMBERS, Backfilling
+from hdsim.scheduling.rules import NUMBERS, Backfilling
 from hdsim.scheduling.search.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.util.rules import numbers_between
 from hdsim.util.text import shown
@@ -48,6 +47,15 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+#: Rules that networks have weights for: number of the backfilling algorithm, and whether a head stays the head.
+RULES = {
+    "strict": (NUMBERS["none"], False),
+    "greedy": (NUMBERS["greedy"], False),
+    "easy": (NUMBERS["easy"], False),
+    "committed": (NUMBERS["none"], True),
+    "rlscheduler": (NUMBERS["rlscheduler"], True),
+}
+_NUMBERS = {number for number, _ in RULES.values()}
 #: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and ones beside it.
 PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
 #: A weight; products of larger ones would exceed the range of numbers.
@@ -84,30 +92,55 @@ class Jobs(NamedTuple):
 _JOBS: WeakKeyDictionary[Workload, Jobs] = WeakKeyDictionary()
 
 
+def rule_of(backfill: int, commit: bool) -> str:
+    """Returns the rule of :data:`RULES` whose weights serve a backfilling algorithm, that of EASY for any other one."""
+    if backfill == Backfilling.NONE:
+        return "committed" if commit else "strict"
+    return next((rule for rule, (number, _) in RULES.items() if number == backfill), "easy")
+
+
 @cache
-def read_networks(card: str) -> Floats:
-    """Reads the weights of a model card; returns them and those of the plain orders, (5, WEIGHTS).
+def read_weights(card: str) -> dict[str, Floats]:
+    """Reads the (WEIGHTS,) weights of a model card by rule, see :data:`RULES`.
 
     Raises:
         ConfigError: The file has no such weights.
     """
     try:
-        weights = json.loads(Path(card).read_text())["weights"]
+        rules = json.loads(Path(card).read_text())["weights"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"expected a card with the weights of a network: {error}", where=card) from None
-    if not isinstance(weights, list) or len(weights) != WEIGHTS:
-        raise ConfigError(f"expected a list of {WEIGHTS} weights, got {shown(weights)}", where=card)
-    for weight in weights:
-        if not _WEIGHT.accepts(weight):
-            raise ConfigError(f"weights: expected {_WEIGHT.expected} each, got {shown(weight)}", where=card)
-    return np.stack([weights, *(power_order(*powers) for powers in PLAIN)])
+    if not isinstance(rules, dict) or not rules:
+        raise ConfigError(f"weights: expected a list for each rule, such as easy, got {shown(rules)}", where=card)
+    for rule, weights in rules.items():
+        if rule not in RULES:
+            raise ConfigError(f"weights: {not_one_of(rule, RULES)}", where=card)
+        if not isinstance(weights, list) or len(weights) != WEIGHTS:
+            raise ConfigError(f"weights.{rule}: expected a list of {WEIGHTS} weights, got {shown(weights)}", where=card)
+        for weight in weights:
+            if not _WEIGHT.accepts(weight):
+                raise ConfigError(f"weights.{rule}: expected {_WEIGHT.expected} each, got {shown(weight)}", where=card)
+    return {rule: np.array(weights, float) for rule, weights in rules.items()}
+
+
+@cache
+def read_networks(card: str, backfill: int, commit: bool) -> Floats:
+    """Returns the weights of a model card for a rule, see :func:`rule_of`, and those of the plain orders, (5, WEIGHTS).
+
+    Raises:
+        ConfigError: The card has no weights for the rule.
+    """
+    weights, rule = read_weights(card), rule_of(backfill, commit)
+    if rule not in weights:
+        raise ConfigError(f"expected weights for the rule {rule}, got {', '.join(weights)}", where=card)
+    return np.stack([weights[rule], *(power_order(*powers) for powers in PLAIN)])
 
 
 def power_order(runtime: float, cores: float) -> Floats:
     """Returns the (WEIGHTS,) network that orders jobs by a product of powers of their run time and their cores."""
-    weights = np.zeros((len(HEAD_ALONE), PART))
-    weights[:, INPUT:CONTEXT].reshape(-1, COLUMNS, LANES)[:, :2, -1] = runtime, cores
-    return weights.ravel()
+    weights = np.zeros(WEIGHTS)
+    weights[INPUT:CONTEXT].reshape(COLUMNS, LANES)[:2, -1] = runtime, cores
+    return weights
 
 
 def columns_of(workload: Workload) -> Jobs:
@@ -154,12 +187,13 @@ def make_replay(
         networks: (N, WEIGHTS) the network, and those that may be followed instead.
         cores: Number of cores.
         infeasible: Jobs that are rejected.
-        backfill: A number of :data:`hdsim.scheduling.rules.HEAD_ALONE`.
+        backfill: Number of the backfilling algorithm of a rule of :data:`RULES`.
         commit: A head stays the head until it starts.
         walltime: (J,) s after which jobs are killed, None if none are.
         ends_in_delay: (J,) see ``Workload.ends_in_delay``, None with `walltime`.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
-        after_start: With backfilling, jobs are scored after every start, too, which changes plain orders in nothing.
+        after_start: Jobs are scored after every start, too, which changes plain orders in nothing; never where a head
+            stays the head without backfilling, see :meth:`hdsim.scheduling.orders.JobOrder.under`.
         errors: (2,) errors of requested times from the first job to the last, see `learned_scores`; None: checks of
             the past find them.
     """
@@ -176,7 +210,7 @@ def make_replay(
         releases=True,
     )
     scoring = np.zeros(1, SCORING).view(np.recarray)
-    scoring.after_start = after_start and backfill != Backfilling.NONE
+    scoring.after_start = after_start and rule_of(backfill, commit) != "committed"
     scoring.checks = 0 if errors is None else count
     kind = jobs.kind if follows_like_jobs(backfill) else np.full(count, -1)
     queue = ScoredQueue(
@@ -211,7 +245,7 @@ class Checks:
     Args:
         networks: (N, WEIGHTS) the network, and those that may be followed instead, if any.
         cores: Number of cores.
-        backfill: A number of :data:`hdsim.scheduling.rules.HEAD_ALONE`.
+        backfill: Number of the backfilling algorithm of a rule of :data:`RULES`.
         commit: A head stays the head until it starts.
     """
 
@@ -297,12 +331,13 @@ class Present:
     Args:
         network: Card of the network.
         cores: Number of cores.
-        backfill: A number of :data:`hdsim.scheduling.rules.HEAD_ALONE`.
+        backfill: Number of the backfilling algorithm of a rule of :data:`RULES`.
         commit: A head stays the head until it starts.
     """
 
     def __init__(self, network: str, cores: int, backfill: int, commit: bool) -> None:
-        self._networks, self._cores, self._backfill, self._commit = read_networks(network)[:1], cores, backfill, commit
+        self._networks = read_networks(network, backfill, commit)[:1]
+        self._cores, self._backfill, self._commit = cores, backfill, commit
         self._checks = Checks(self._networks, cores, backfill, commit)
         self._known, self._replay = 0, self._with_space(0)
 
@@ -423,9 +458,12 @@ def scores(
     workload: Workload, queued: Ints, cluster: Cluster, network: str, backfill: str, commit_head: bool
 ) -> Floats:
     """Returns the (Q,) scores of the queued jobs."""
-    running, networks = cluster.running, read_networks(network)
+    running, cores = cluster.running, int(cluster.platform.n_cpu_cores)
     jobs, known, queued = _submitted(queued, cluster)
-    rule, cores = HEAD_ALONE_NUMBERS.get(backfill, NUMBERS["easy"]), int(cluster.platform.n_cpu_cores)
+    # Algorithms without weights of their own, also those of one's own, count as EASY.
+    rule = NUMBERS.get(backfill, NUMBERS["easy"])
+    rule = rule if rule in _NUMBERS else NUMBERS["easy"]
+    networks = read_networks(network, rule, commit_head)
     of_cluster, key = _CHECKS.setdefault(cluster, {}), (network, rule, commit_head)
     if key not in of_cluster:
         of_cluster[key] = Checks(networks, cores, rule, commit_head)

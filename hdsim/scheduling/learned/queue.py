@@ -88,7 +88,7 @@ def is_check_due(machine: Machine, queue: ScoredQueue, now: float, arrival: floa
 def is_pass_due(machine: Machine, queue: ScoredQueue) -> bool:
     """Returns whether a pass may start a job or reserve cores, and marks scores that it needs as stale.
 
-    The order matters for a new head and for backfilling with EASY, where a job can start.
+    The order matters for a new head and for other jobs with EASY or greedy backfilling, where a job can start.
     """
     clock, rules = machine.clock[0], machine.rules
     head = clock.head
@@ -143,7 +143,7 @@ def leave_scored(machine: Machine, queue: ScoredQueue, job: int, serving: bool) 
         queue.job[i], queue.score[i] = queue.job[i + 1], queue.score[i + 1]
     # Without commitment a head that cannot start, beside jobs that cannot, has no effect.
     stale = scoring.after_start and serving and rules.commit and clock.queued > 0
-    if scoring.after_start and (serving or rules.backfill == Backfilling.EASY):
+    if scoring.after_start and (serving or rules.backfill in (Backfilling.EASY, Backfilling.GREEDY)):
         stale = stale or one_fits(machine, queue)
     scoring.stale = stale
 

@@ -23,14 +23,13 @@ from hdsim.learning.training.evolution import EvolutionStrategy
 from hdsim.learning.training.learner import Learner
 from hdsim.learning.training.order.windows import OrderWindow, draw_away, draw_capability, draw_home
 from hdsim.learning.training.records import Records
-from hdsim.scheduling.learned.network import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, PART, STATE
-from hdsim.scheduling.learned.order import power_order
-from hdsim.scheduling.rules import HEAD_ALONE_NUMBERS
+from hdsim.scheduling.learned.network import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, STATE, WEIGHTS
+from hdsim.scheduling.learned.order import RULES, power_order
 from hdsim.util.arrays import Floats
 from hdsim.util.files import dump_json
 
-#: Backfilling algorithm and whether a head stays the head, in the order of the weights.
-RULES = {name: (number, name != "easy") for name, number in HEAD_ALONE_NUMBERS.items()}
+#: Mean bounded slowdown of a window at home of weight 1 under each rule.
+TYPICAL = {"strict": 20.0, "greedy": 20.0, "easy": 25.0, "committed": 280.0, "rlscheduler": 55.0}
 
 
 @dataclass
@@ -38,14 +37,16 @@ class OrderEvolution(Learner):
     """Evolution strategies for the weights of every rule; a step is a generation. Equal settings give equal weights.
 
     Attributes:
-        weights: (WEIGHTS,) mean of the latest networks, the result.
+        weights: (WEIGHTS,) mean of the latest networks by rule, the result.
         generation: Generations so far.
 
     Args:
         seed: Seed of all draws.
         generations: Generations in all, over which the learning rate falls to 0.
-        none: Pairs of networks with opposite changes of the weights without backfilling; 0: these weights stay.
+        strict: Pairs of networks with opposite changes of the weights without backfilling; 0: these weights stay.
+        greedy: The same for greedy backfilling.
         easy: The same for EASY.
+        committed: The same without backfilling, where a head stays the head until it starts.
         rlscheduler: The same for RLScheduler's rule.
         each: Windows that a pair replays.
         home: Windows of the family ``home`` of a generation.
@@ -53,24 +54,26 @@ class OrderEvolution(Learner):
         capability: Windows of machines for wide jobs.
         sigma: Standard deviation of a change.
         learning_rate: Of Adam.
-        after_start: With backfilling, jobs are scored after every start, as in use; otherwise once a pass, which takes
-            a third of the time.
+        after_start: Jobs are scored after every start, as in use but for `committed`; otherwise once a pass, which
+            takes a third of the time.
         estimates: Only the weights of the errors of requested times change, which have no effect where requested times
             are the run times, and all windows have estimates of run times.
-        none_from_easy: The weights without backfilling begin as those for EASY.
-        start: (WEIGHTS,) first weights; None: those of :func:`first_weights`.
+        from_easy: Rules whose weights begin as those for EASY.
+        start: (WEIGHTS,) first weights by rule; None, and for rules without: those of :func:`first_weights`.
         linear_rlscheduler: (COLUMNS,) first weights of the linear part for RLScheduler's rule, see
             :mod:`hdsim.scheduling.learned.network`; None: smallest area first, as for the other rules. The default is
             the choices of the checkpoint ``rlscheduler_backfill-1`` in a conditional logit, rounded.
         least_slowdown: Least mean bounded slowdown under smallest area first of windows away from home.
-        typical_slowdown: Mean bounded slowdown of a window at home of weight 1 under each rule, in the order of
-            :data:`RULES`; windows of heavier load weigh more.
+        typical_slowdown: Mean bounded slowdown of a window at home of weight 1 under each rule; windows of heavier load
+            weigh more. Rules that are not given have that of :data:`TYPICAL`.
     """
 
     seed: int = 1
     generations: int = 400
-    none: int = 18
+    strict: int = 24
+    greedy: int = 24
     easy: int = 42
+    committed: int = 18
     rlscheduler: int = 60
     each: int = 4
     home: int = 34
@@ -80,44 +83,46 @@ class OrderEvolution(Learner):
     learning_rate: float = 0.06
     after_start: bool = False
     estimates: bool = False
-    none_from_easy: bool = False
-    start: Floats | None = None
+    from_easy: Sequence[str] = ()
+    start: Mapping[str, Floats] | None = None
     linear_rlscheduler: Sequence[float] | None = (
         *(1.0, -2.0, 1.0, -2.0, 0.0, 0.0, 6.0, -1.0, 2.5, 1.5, -1.0, -3.5, 1.0),
         *(0.0, 0.0, 0.0, 0.0, -3.5, 0.0, 1.0, -4.0, 0.0, 0.0, 0.0, -8.0),
     )
     least_slowdown: float = 1.6
-    typical_slowdown: Sequence[float] = (280.0, 25.0, 55.0)
+    typical_slowdown: Mapping[str, float] = field(default_factory=lambda: dict(TYPICAL))
     generation: int = field(default=0, init=False)
 
     suffix = ".json"
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
-        begin = first_weights(self.rng, self.linear_rlscheduler) if self.start is None else self.start
-        self._begin = begin.reshape(len(RULES), PART).copy()
-        if self.none_from_easy:
-            self._begin[0] = self._begin[1]
-        self.weights = self._begin.ravel()
+        self._begin = first_weights(self.rng, self.linear_rlscheduler) | dict(self.start or {})
+        self._begin |= dict.fromkeys(self.from_easy, self._begin["easy"])
+        self.weights = dict(self._begin)
+        self._typical = {**TYPICAL, **self.typical_slowdown}
         self._scales = scales(self.estimates)
         # By rule: the changes since, in units of their scales.
-        self._strategies = [self._strategy(pairs) for pairs in (self.none, self.easy, self.rlscheduler)]
+        self._strategies = {rule: self._strategy(getattr(self, rule)) for rule in self.trained}
+
+    @property
+    def trained(self) -> list[str]:
+        """The rules whose weights change."""
+        return [rule for rule in RULES if getattr(self, rule)]
 
     def _strategy(self, pairs: int) -> EvolutionStrategy:
-        changes = nn.Parameter(torch.zeros(PART, dtype=torch.float64))
+        changes = nn.Parameter(torch.zeros(WEIGHTS, dtype=torch.float64))
         adam = torch.optim.Adam([changes], lr=self.learning_rate, betas=(0.9, 0.99), eps=1e-5)
         return EvolutionStrategy([changes], adam, pairs, self.sigma)
 
     @property
-    def agent(self) -> Floats:
-        """The weights."""
+    def agent(self) -> dict[str, Floats]:
+        """The weights by rule."""
         return self.weights
 
-    @property
-    def center(self) -> Floats:
-        """(WEIGHTS,) the latest network."""
-        changes = [one.parameters[0].detach().numpy() for one in self._strategies]
-        return (self._begin + self._scales * changes).ravel()
+    def center(self, rule: str) -> Floats:
+        """Returns the (WEIGHTS,) latest network for a rule that is trained."""
+        return self._begin[rule] + self._scales * self._strategies[rule].parameters[0].detach().numpy()
 
     def step(self, records: Records) -> tuple[int, int]:
         """Carries out a generation; its windows are the episodes."""
@@ -130,39 +135,38 @@ class OrderEvolution(Learner):
         drawn = [draw_home(rng, estimates=estimates) for _ in range(self.home)]
         drawn += [draw_away(rng, least=least, estimates=estimates) for _ in range(self.away)]
         drawn += [draw_capability(rng, least=least, estimates=estimates) for _ in range(self.capability)]
-        for part, strategy in enumerate(self._strategies):
-            if strategy.pairs:
-                strategy.optimizer.param_groups[0]["lr"] = self.learning_rate * (1 - self.generation / self.generations)
-                strategy.advance(rng, partial(self._costs, part, drawn))
+        for rule, strategy in self._strategies.items():
+            strategy.optimizer.param_groups[0]["lr"] = self.learning_rate * (1 - self.generation / self.generations)
+            strategy.advance(rng, partial(self._costs, rule, drawn))
         self.generation += 1
-        self.weights = self.weights + (self.center - self.weights) * max(0.04, 1 / (self.generation + 1))
+        for rule in self._strategies:
+            step = max(0.04, 1 / (self.generation + 1))
+            self.weights[rule] = self.weights[rule] + (self.center(rule) - self.weights[rule]) * step
 
-    def _costs(self, part: int, drawn: Sequence[OrderWindow], changes: Floats) -> Floats:
+    def _costs(self, rule: str, drawn: Sequence[OrderWindow], changes: Floats) -> Floats:
         """(2 pairs,) what changes of the weights for a rule cost, standardised."""
         pairs = len(changes) // 2
         # Windows are dealt out like cards, so that all of them count alike.
         rounds = -(-pairs * self.each // len(drawn))
         dealt = np.concatenate([self.rng.permutation(len(drawn)) for _ in range(rounds)])
-        networks = np.tile(self.center.reshape(self._begin.shape), (len(changes), 1, 1))
-        networks[:, part] = self._begin[part] + self._scales * changes
-        networks = networks.reshape(len(changes), -1)
+        networks = self._begin[rule] + self._scales * changes
         fitness = np.zeros(pairs)
         for pair in range(pairs):
             for i in dealt[pair * self.each : (pair + 1) * self.each]:
-                fitness[pair] += self._gain(part, drawn[i], networks[pair], networks[pairs + pair], home=i < self.home)
+                fitness[pair] += self._gain(rule, drawn[i], networks[pair], networks[pairs + pair], home=i < self.home)
         fitness /= fitness.std() + 1e-12
         return np.concatenate([-fitness, fitness])
 
-    def _gain(self, part: int, window: OrderWindow, more: Floats, less: Floats, *, home: bool) -> float:
+    def _gain(self, rule: str, window: OrderWindow, more: Floats, less: Floats, *, home: bool) -> float:
         """By how much one network is better than another; at home, windows of heavy load count more."""
-        rule, typical = list(RULES.values())[part], self.typical_slowdown[part]
-        costs = [window.cost(weights, *rule, after_start=self.after_start) for weights in (more, less)]
+        typical = self._typical[rule]
+        costs = [window.cost(weights, *RULES[rule], after_start=self.after_start) for weights in (more, less)]
         gain = max(-1.5, min(1.5, math.log(costs[1] / costs[0])))
         return gain * max(0.4, min(2.5, (costs[0] * costs[1] / typical**2) ** 0.25)) if home else gain
 
     def keep(self, path: Path) -> None:
         """Writes the weights, which ``agent.job_policy`` takes."""
-        dump_json(path, {"generation": self.generation, "weights": self.weights.tolist()})
+        dump_json(path, {"generation": self.generation, "weights": listed(self.weights)})
 
     def state(self) -> dict[str, Any]:
         return {
@@ -170,33 +174,40 @@ class OrderEvolution(Learner):
                 "generation": self.generation,
                 "weights": self.weights,
                 "rng": self.rng.bit_generator.state,
-                "changes": [one.parameters[0].detach().numpy() for one in self._strategies],
-                "optimizers": [one.optimizer.state_dict() for one in self._strategies],
+                "changes": [one.parameters[0].detach().numpy() for one in self._strategies.values()],
+                "optimizers": [one.optimizer.state_dict() for one in self._strategies.values()],
             }
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         kept = state["evolution"]
         self.generation, self.weights, self.rng.bit_generator.state = kept["generation"], kept["weights"], kept["rng"]
-        for strategy, changes, optimizer in zip(self._strategies, kept["changes"], kept["optimizers"], strict=True):
+        strategies = self._strategies.values()
+        for strategy, changes, optimizer in zip(strategies, kept["changes"], kept["optimizers"], strict=True):
             strategy.become(changes)
             strategy.optimizer.load_state_dict(with_tensors(optimizer))
 
 
-def first_weights(rng: np.random.Generator, linear_rlscheduler: Sequence[float] | None) -> Floats:
-    """Draws (WEIGHTS,) weights of a network that is the order ``saf``; see :class:`OrderEvolution`."""
-    weights = power_order(1.0, 1.0).reshape(-1, PART)
+def listed(weights: Mapping[str, Floats]) -> dict[str, list[float]]:
+    """Returns weights by rule as a card has them."""
+    return {rule: found.tolist() for rule, found in weights.items()}
+
+
+def first_weights(rng: np.random.Generator, linear_rlscheduler: Sequence[float] | None) -> dict[str, Floats]:
+    """Draws (WEIGHTS,) weights by rule of networks that are the order ``saf``; see :class:`OrderEvolution`."""
+    drawn = {rule: power_order(1.0, 1.0) for rule in RULES}
     if linear_rlscheduler is not None:
-        weights[2, INPUT:CONTEXT].reshape(COLUMNS, LANES)[:, -1] = linear_rlscheduler
-    for first, last in ((INPUT, CONTEXT), (CONTEXT, OUTPUT)):
-        lanes = weights[:, first:last].reshape(len(weights), -1, LANES)[:, :, :-1]
-        lanes[:] = 0.3 * rng.standard_normal(lanes.shape)
-    return weights.ravel()
+        drawn["rlscheduler"][INPUT:CONTEXT].reshape(COLUMNS, LANES)[:, -1] = linear_rlscheduler
+    for weights in drawn.values():
+        for first, last in ((INPUT, CONTEXT), (CONTEXT, OUTPUT)):
+            lanes = weights[first:last].reshape(-1, LANES)[:, :-1]
+            lanes[:] = 0.3 * rng.standard_normal(lanes.shape)
+    return drawn
 
 
 def scales(estimates: bool) -> Floats:
-    """Returns the (PART,) relative sizes of changes, 0 without effect; see :class:`OrderEvolution` for `estimates`."""
-    sizes = np.ones(PART)
+    """Returns the (WEIGHTS,) relative sizes of changes, 0 without effect; `estimates`: see :class:`OrderEvolution`."""
+    sizes = np.ones(WEIGHTS)
     sizes[:INPUT].reshape(STATE, COLUMNS)[-1] = 0.0
     lanes = sizes[INPUT:OUTPUT].reshape(COLUMNS + STATE, LANES)
     lanes[:, :-1], lanes[:COLUMNS, -1], lanes[COLUMNS:, -1] = 2.0, 3.0, 0.0

@@ -15,7 +15,7 @@ import numpy as np
 from hdsim.backends.sim import Sim
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.learning.training.evaluation import ORDERS, Evaluation
-from hdsim.learning.training.order.evolution import RULES, OrderEvolution
+from hdsim.learning.training.order.evolution import OrderEvolution, listed
 from hdsim.learning.training.order.windows import AWAY, JOBS, JOBS_AWAY, OrderWindow, draw_away, draw_home
 from hdsim.learning.training.scheduling import jobs_facts, platform_facts
 from hdsim.learning.training.task import Task, check_patience
@@ -23,7 +23,7 @@ from hdsim.learning.training.windows import VALIDATION, held_out_windows
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
 from hdsim.scheduling.learned.network import COLUMNS
-from hdsim.scheduling.learned.order import read_networks
+from hdsim.scheduling.learned.order import RULES, read_weights
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.rules import Backfilling
 from hdsim.simulation.simulation import simulate
@@ -48,9 +48,19 @@ def _numbers(count: int) -> Rule:
 _RULES = {
     **dict.fromkeys((*RULES, "capability"), integers_from(0)),
     "start": Rule("a card such as learned.json", lambda value: str(value).endswith(".json")) | NULL,
-    **dict.fromkeys(("after_start", "estimates", "none_from_easy"), FLAG),
+    **dict.fromkeys(("after_start", "estimates"), FLAG),
+    "from_easy": Rule(
+        f"a list of {', '.join(RULES)}",
+        lambda value: isinstance(value, list | tuple) and all(rule in RULES for rule in value),
+    ),
     "linear_rlscheduler": _numbers(COLUMNS) | NULL,
-    "typical_slowdown": _numbers(len(RULES)),
+    "typical_slowdown": Rule(
+        f"numbers above 0 by rule of {', '.join(RULES)}",
+        lambda value: (
+            isinstance(value, Mapping)
+            and all(rule in RULES and POSITIVE.accepts(number) for rule, number in value.items())
+        ),
+    ),
 }
 #: Windows of the training: what they are drawn from, its parameters, and the jobs of one.
 _SOURCES = {
@@ -117,7 +127,7 @@ class OrderTask(Task):
         names = ORDERS if train["baselines"] is None else train["baselines"]
         settings = dict(train["evolution"])
         if settings.get("start") is not None:
-            settings["start"] = read_networks(str(job_order(settings["start"]).network))[0]
+            settings["start"] = read_weights(str(job_order(settings["start"]).network))
         self.config, self.platform, self.workload = config, platform, workload
         self.evolution = evolution = OrderEvolution(seed=config["seed"], generations=train["steps"], **settings)
         rng, least = np.random.default_rng(0), evolution.least_slowdown  # the same windows for every seed
@@ -134,8 +144,14 @@ class OrderTask(Task):
         return self.evolution
 
     def score(self, agent: Any) -> float:
-        """The geometric mean of the mean bounded slowdown over validation windows and rules, of weights or an agent."""
-        costs = [_cost(window, agent, *rule) for window in self.validation for rule in RULES.values()]
+        """The geometric mean of the mean bounded slowdown over validation windows and the rules that are trained.
+
+        Args:
+            agent: Weights by rule, or settings of a classic agent.
+        """
+        networks = "easy" in agent and isinstance(agent["easy"], np.ndarray)
+        each = {rule: agent[rule] if networks else agent for rule in self.evolution.trained}
+        costs = [_cost(window, one, *RULES[rule]) for window in self.validation for rule, one in each.items()]
         return float(np.exp(np.log(costs).mean()))
 
     def trained(self, file: Path) -> Agent:
@@ -143,14 +159,14 @@ class OrderTask(Task):
 
     def about(self, file: Path) -> dict[str, Any]:
         """See :class:`Task`; the card has the weights, so that ``agent.job_policy`` takes it."""
-        weights = json.loads(file.read_text())["weights"]
+        weights = read_weights(str(file))
         return {
             "agent": "learned",
             "settings": dict(self.config["train"]["evolution"]),
-            "task": {"action": "order", "rules": list(RULES)},
-            "parameters": len(weights),
+            "task": {"action": "order", "rules": self.evolution.trained},
+            "parameters": sum(map(len, weights.values())),
             **platform_facts(self.platform),
-            "weights": weights,
+            "weights": listed(weights),
         }
 
     def described(self, trace: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import numpy as np
 
 from hdsim.errors import WorkloadError
 from hdsim.scheduling.learned.network import WEIGHTS
-from hdsim.scheduling.learned.order import Checks, columns_of, make_replay, power_order, scored_queue
+from hdsim.scheduling.learned.order import Checks, columns_of, make_replay, power_order, rule_of, scored_queue
 from hdsim.scheduling.machine.loop import CHECK, Replay, advance
-from hdsim.scheduling.rules import NUMBERS, Backfilling
+from hdsim.scheduling.rules import NUMBERS
 from hdsim.scheduling.search.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.simulation.windows import Window
 from hdsim.util.arrays import Floats
@@ -45,21 +45,23 @@ class OrderWindow(Window):
     def cost(self, weights: Floats, backfill: int, commit: bool, *, after_start: bool = True) -> float:
         """Returns the mean bounded slowdown under a network.
 
-        With backfilling, jobs are scored after every start (`after_start`) or once a pass. As in
+        Jobs are scored after every start (`after_start`) or once a pass, always so under the rule ``committed``. As in
         :mod:`hdsim.studies.measures.windows` there is a pass for each event where a head stays the head.
         """
         replay = self._scored
         queue, state = scored_queue(replay)._replace(networks=weights[np.newaxis]), replay.machine
         clock, scoring, cores = state.clock[0], queue.scoring[0], state.rules.cores
         replay = replay._replace(scored=queue).under(backfill=backfill, commit=commit, batch=True)
+        # Without a head any job may start beside others.
+        shadow = math.inf if backfill == NUMBERS["greedy"] else 0.0
         warm, checks = self.warmup, Checks(queue.networks, cores, backfill, commit)
         # The rest of the state is written before it is read.
         clock.arrived = clock.queued = clock.events = scoring.checks = 0
-        clock.idle, clock.head, clock.reserved = cores, -1, -1
+        clock.idle, clock.head, clock.reserved, clock.shadow, clock.longest = cores, -1, -1, shadow, shadow
         state.starting_time[:], state.finish_time[:] = math.nan, math.nan
         ended, *dates = self.ended
         state.starting_time[ended], state.finish_time[ended] = dates
-        scoring.after_start = after_start and backfill != Backfilling.NONE
+        scoring.after_start = after_start and rule_of(backfill, commit) != "committed"
         while warm and state.jobs.arrival[state.arriving[clock.arrived]] <= self.begin:
             if advance(replay, 1) == CHECK:
                 checks.check(replay)
