@@ -46,6 +46,8 @@ class WindowSet:
         whole: The whole file belongs to this split, as nothing is trained on it.
         like: Traces are drawn from the sessions of the users in the part of the file that belongs to the split
             (:class:`hdsim.workload.generators.like.Like`).
+        since: Of a file that nothing is trained on: the share of its jobs from which on they are for tests, all before
+            them for the choice of what to compare with; None: see `split`.
 
     Raises:
         ConfigError: There is no such family, trace or split.
@@ -62,13 +64,17 @@ class WindowSet:
     arrival_factor: float = 1.0
     whole: bool = False
     like: bool = False
+    since: float | None = None
 
     def __post_init__(self) -> None:
         """Checks the settings."""
         if self.split not in SPLITS:
             raise ConfigError(not_one_of(self.split, SPLITS), where="split")
-        if self.drawn and (self.arrival_factor != 1 or self.whole or self.like):
-            told = "expected a trace file for arrival_factor, whole and like, got a family or a kind"
+        if self.drawn and (self.arrival_factor != 1 or self.whole or self.like or self.since is not None):
+            told = "expected a trace file for arrival_factor, whole, since and like, got a family or a kind"
+            raise ConfigError(told, where=self.source)
+        if self.since is not None and (self.whole or not 0 < self.since < 1):
+            told = f"expected a share between 0 and 1 without whole, got since={self.since}"
             raise ConfigError(told, where=self.source)
 
     @property
@@ -93,7 +99,7 @@ class WindowSet:
         if self.drawn:
             traces = [draw_workload(self.source, i, length, split=self.split) for i in numbers]
         elif self.like:
-            part = (0.0, 1.0) if self.whole else PARTS[self.split]
+            part = self._share
             sessions = Like(self.source, length, part, split=self.split, status="ignore")
             traces = [sessions.generate(None, i).scaled_arrivals(self.arrival_factor) for i in numbers]
         else:
@@ -104,10 +110,17 @@ class WindowSet:
             for window in windows(trace, self.count, self.jobs, warmup=self.warmup, base=self.base, number=number)
         )
 
+    @property
+    def _share(self) -> tuple[float, float]:
+        """Begin and end of the part of a file that belongs to the split, as shares of its jobs."""
+        if self.since is not None:
+            return (self.since, 1.0) if self.split == "test" else (0.0, self.since)
+        return (0.0, 1.0) if self.whole else PARTS[self.split]
+
     def _parts(self, length: int) -> list[Workload]:
         """Parts of a file with `length` jobs each, one after the other."""
         trace = _read(self.source, self.arrival_factor)
-        low, high = (0.0, 1.0) if self.whole else PARTS[self.split]
+        low, high = self._share
         first = round(low * len(trace)) + self.number * self.traces * length
         found = min((round(high * len(trace)) - first) // length, self.traces)
         if found < 1:

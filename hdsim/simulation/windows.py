@@ -172,17 +172,31 @@ class Window:
             metric: A statistic of a quantity of jobs, such as ``mean_waiting_time`` and ``p95_bounded_slowdown``.
             **options: See :meth:`starts`.
         """
-        kind, _, quantity = metric.partition("_")
-        if quantity not in _QUANTITIES:
-            raise ConfigError(not_one_of(quantity, _QUANTITIES), where=f"metric {metric}")
         start, finish = self.starts(agent, **options)
-        values = _QUANTITIES[quantity](start - self.workload.submission_time[self.warmup :], finish - start)
-        if kind == "mean":
-            return float(values.mean())
-        found = statistics(quantity, values)
-        if metric not in found:
-            raise ConfigError(not_one_of(metric, found), where="metric")
-        return found[metric]
+        return metric_of(metric, start - self.workload.submission_time[self.warmup :], finish - start)
+
+
+def metric_of(metric: str, wait: Floats, runtime: Floats) -> float:
+    """Returns a metric of jobs.
+
+    Args:
+        metric: See :meth:`Window.score`.
+        wait: (J,) s.
+        runtime: (J,) s.
+
+    Raises:
+        ConfigError: There is no such metric.
+    """
+    kind, _, quantity = metric.partition("_")
+    if quantity not in _QUANTITIES:
+        raise ConfigError(not_one_of(quantity, _QUANTITIES), where=f"metric {metric}")
+    values = _QUANTITIES[quantity](wait, runtime)
+    if kind == "mean":
+        return float(values.mean())
+    found = statistics(quantity, values)
+    if metric not in found:
+        raise ConfigError(not_one_of(metric, found), where="metric")
+    return found[metric]
 
 
 @lru_cache(maxsize=64)

@@ -20,7 +20,8 @@ from hdsim.studies.measures.windows import measure
 from hdsim.workload.swf import write_swf
 
 #: Small sets.
-SMALL = {"traces": "3", "windows": "2", "jobs": "40", "warmup": "30", "validation_traces": "2", "orders": "sjf saf f1"}
+SHAPE = {"traces": "3", "windows": "2", "jobs": "40", "warmup": "30", "validation_traces": "2"}
+SMALL = {**SHAPE, "orders": "sjf saf f1", "rules": "easy"}
 MINE = """
 from hdsim.agents.classic import ClassicAgent
 
@@ -86,8 +87,41 @@ def test_the_baseline_is_the_best_order_of_the_validation_traces(evaluate: Any) 
         assert ratio.value == pytest.approx(rows[name]["mean_bounded_slowdown"] / base)
 
 
+def test_of_several_rules_the_best_order_of_each_is_shown_and_the_best_of_all_is_the_baseline(evaluate: Any) -> None:
+    rows = evaluate(rules="strict greedy easy", orders="sjf saf", agents="mine: easy-f1", number="3")
+    names = {rule: [rule + order for order in ("sjf", "saf")] for rule in ("", "greedy-", "easy-")}
+    held = WindowSet("home", "validation", 0, traces=2, count=2, jobs=40, warmup=30)
+    means = {name: np.mean([w.score(name) for w in held.windows]) for own in names.values() for name in own}
+    best = {min(own, key=lambda name: means[name]) for own in names.values()}
+    assert set(rows) == {"home: mine", *(f"home: {name}" for name in best)}
+    base = min(means, key=lambda name: means[name])
+    windows = WindowSet("home", "validation", 3, traces=3, count=2, jobs=40, warmup=30).windows
+    ratios = [window.score("easy-f1") / window.score(base) for window in windows]
+    mine = rows["home: mine"]
+    assert mine["worst ratio"] == max(ratios)
+    assert mine["95th percentile of ratios"] == pytest.approx(np.quantile(ratios, 0.95))
+    assert rows[f"home: {base}"]["worst ratio"] == "best on validation"
+    waits = []
+    for window in windows:
+        start, _ = window.starts("easy-f1")
+        waits += (start - window.workload.submission_time[window.warmup :]).tolist()
+    assert mine["mean_waiting_time"] == pytest.approx(np.mean(waits)) and mine["max_waiting_time"] == max(waits) > 0
+    assert mine["p95_waiting_time"] == pytest.approx(np.quantile(waits, 0.95))
+
+
+def test_the_last_part_of_a_file_that_nothing_is_trained_on(root: Path) -> None:
+    path = str(root / "workloads/lublin_4000.swf")
+    length = len(hdsim.load_workload("lublin_4000", memory_bandwidth="none", memory="none", status="ignore"))
+    shape: Any = {"traces": 99, "count": 1, "jobs": 50, "warmup": 50, "since": 0.6}
+    test, before = (WindowSet(path, split, **shape).windows for split in ("test", "validation"))
+    first = [int(window.workload.job_id[0]) for window in (*before, *test)]
+    assert first[0] == 1 and len(set(first)) == len(first)
+    assert int(before[-1].workload.job_id[-1]) <= round(0.6 * length) < int(test[0].workload.job_id[0])
+    assert length - int(test[-1].workload.job_id[-1]) < 100
+
+
 def test_rlschedulers_rule_has_a_pass_for_each_event(evaluate: Any) -> None:
-    rows = evaluate(rule="rlscheduler", warmup="0", jobs="70", windows="1", orders="f1")
+    rows = evaluate(rules="rlscheduler", warmup="0", jobs="70", windows="1", orders="f1")
     settings = {"job_policy": "f1", "backfill": "rlscheduler", "commit_head": True}
     windows = WindowSet("home", "validation", traces=3, count=1, jobs=70, warmup=0).windows
     scores = [
@@ -172,7 +206,10 @@ def test_files_and_their_settings(evaluate: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rule": "esay"}, "rule: expected one of none, rlscheduler, easy, conservative, greedy, got 'esay'"),
+        ({"rules": "esay"}, "rules: expected one of strict, greedy, easy, conservative, committed, .*, got 'esay'"),
+        ({"rules": "easy committed"}, "rules: expected one rule or more, committed and rlscheduler without others"),
+        ({"sources": "home since=0.5"}, "expected a trace file for arrival_factor, whole, since and like, got a family"),
+        ({"sources": "lublin_256 since=2"}, "expected a share between 0 and 1 without whole, got since=2"),
         ({"agents": "sjf"}, "agents: expected NAME: AGENT KEY=VALUE"),
         ({"agents": "a: sjf core_policy=x"}, "agents: expected settings of one of"),
         ({"sources": "home factor=2"}, "sources: home factor=2: expected arrival_factor=NUMBER, whole=true or"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,29 @@ from hdsim.report.statistics import Against, Floats, against
 from hdsim.scheduling.agent import Agent, make_agent, stock_rules
 from hdsim.simulation.setup import model_settings
 from hdsim.simulation.window_sets import WindowSet
+from hdsim.simulation.windows import metric_of
 from hdsim.studies.measures import test_sets
 from hdsim.studies.tables import Cell
 from hdsim.util.resources import options
 
-#: Rules for the jobs behind a head that waits: settings of the orders, and whether there is one pass per instant. A
-#: head stays the head under the two of RLScheduler.
-RULES: Mapping[str, tuple[Mapping[str, Any], bool]] = {
-    "none": ({"commit_head": True}, False),
-    "rlscheduler": ({"backfill": "rlscheduler", "commit_head": True}, False),
-    "easy": ({"backfill": "easy"}, True),
-    "conservative": ({"backfill": "conservative"}, True),
-    "greedy": ({"backfill": "greedy"}, True),
+#: Rules for the jobs behind a head that waits: settings of the orders.
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "strict": {},
+    "greedy": {"backfill": "greedy"},
+    "easy": {"backfill": "easy"},
+    "conservative": {"backfill": "conservative"},
+    "committed": {"commit_head": True},
+    "rlscheduler": {"backfill": "rlscheduler", "commit_head": True},
 }
+#: The two of RLScheduler, under which a head stays the head and every event has a scheduling pass.
+PER_EVENT = ("committed", "rlscheduler")
+#: Ratios of the worst windows of an agent.
+_TAIL: Mapping[str, Callable[[Floats], Any]] = {
+    "95th percentile of ratios": lambda ratios: np.quantile(ratios, 0.95),
+    "worst ratio": np.max,
+}
+#: Metrics of the jobs of all windows together, beside the one that agents are compared in.
+WAITS = ("mean_waiting_time", "p95_waiting_time", "max_waiting_time")
 
 
 @dataclass(frozen=True)
@@ -39,13 +49,16 @@ class Contender:
     agents: tuple[Agent, ...]
     settings: tuple[Mapping[str, Any], ...] = ()
 
-    def scores(self, windows: WindowSet, metric: str, *, batch_events: bool) -> Floats:
-        """(S, W) scores of S seeds."""
-        found = [
-            [window.score(agent, metric, batch_events=batch_events) for window in windows.windows]
-            for agent in self.agents
-        ]
-        return np.array(found)
+    def scores(self, windows: WindowSet, metric: str, *, batch_events: bool) -> tuple[Floats, dict[str, float]]:
+        """Returns the (S, W) scores of S seeds, and :data:`WAITS` of the jobs of all replays."""
+        scores, waits = np.empty((len(self.agents), len(windows.windows))), []
+        for seed, agent in enumerate(self.agents):
+            for number, window in enumerate(windows.windows):
+                start, finish = window.starts(agent, batch_events=batch_events)
+                waits.append(start - window.workload.submission_time[window.warmup :])
+                scores[seed, number] = metric_of(metric, waits[-1], finish - start)
+        together = np.concatenate(waits)
+        return scores, {name: metric_of(name, together, np.ones(len(together))) for name in WAITS}
 
 
 def measure(
@@ -54,7 +67,7 @@ def measure(
     sources: str,
     orders: str = "fcfs sjf saf f1 f2 f3 f4",
     agents: str = "",
-    rule: str = "easy",
+    rules: str = "strict greedy easy conservative",
     split: str = "validation",
     number: str = "0",
     traces: str = "100",
@@ -67,20 +80,21 @@ def measure(
     log: str = "",
     again: str = "",
 ) -> Mapping[str, Mapping[str, Cell]]:
-    """Evaluates agents and orders on windows of several families.
+    """Evaluates agents and plain schedulers on windows of several families.
 
-    The baseline is the order that is best on validation traces of the family.
+    A plain scheduler is an order under a rule. The baseline is the one that is best on validation traces of the family;
+    of several rules the best of each one is shown, of one rule all orders.
 
     Args:
         runs: Folder of the runs; the scores are written to ``scores`` beside it.
         data: Folder of reference data, which trace files are relative to.
         sources: Families, kinds and trace files, a line each, files perhaps with ``arrival_factor=0.5``, ``whole=true``
-            and ``like=true``.
-        orders: Orders of the queue, which get the rule.
+            or ``since=0.6``, and ``like=true``.
+        orders: Orders of the queue, which get each rule.
         agents: Agents, a line each: ``NAME: AGENT KEY=VALUE ...`` with the name of an agent, or with an option of the
             group ``agent`` and settings; ``checkpoint=[A,B]`` and ``job_policy=[A.json,B.json]`` are trainings from
             several seeds.
-        rule: One of :data:`RULES`.
+        rules: Some of :data:`RULES`; those of :data:`PER_EVENT` are in tables of their own.
         split: ``validation`` or ``test``; of a test set the log is written.
         number: Number of the set of each family; a file has one set.
         traces: Number of traces.
@@ -94,20 +108,15 @@ def measure(
         again: "yes" evaluates on a test set that the log has for other weights.
 
     Returns:
-        By family and agent: mean, and with 95 % intervals the ratio of the means to that of the baseline, the geometric
-        mean and the interquartile mean of the ratios of the windows, and the probability of improvement.
+        By family and agent: mean, :data:`WAITS`, and with 95 % intervals the ratio of the means to that of the
+        baseline, the geometric mean and the interquartile mean of the ratios of the windows, and the probability of
+        improvement; then the 95th percentile of these ratios and the worst one.
 
     Raises:
         HdsimError: A setting is not allowed, or the test set has been used for other weights.
     """
-    if rule not in RULES:
-        raise ConfigError(not_one_of(rule, RULES), where="rule")
-    batch_events = RULES[rule][1]
-    before = "" if rule == "none" else f"{rule}-"
-    classic = [
-        Contender(before + order, (make_agent({"job_policy": order, **RULES[rule][0]}),)) for order in orders.split()
-    ]
-    rivals = contenders(agents)
+    plain, batch_events = _plain(rules.split(), orders.split())
+    told, rivals = " ".join(plain), contenders(agents)
     shape = {"jobs": int(jobs), "warmup": int(warmup), "base": base, "count": int(windows)}
     weights, file = weights_of(rivals), test_sets.log_file(log)
     rows: dict[str, dict[str, Cell]] = {}
@@ -119,22 +128,55 @@ def measure(
         if split == "test" and again != "yes":
             test_sets.require_unused(file, chosen.digest, weights, line)
         held = WindowSet(split="validation", traces=int(validation_traces), **place)
-        tried = {order.name: order.scores(held, metric, batch_events=batch_events).mean() for order in classic}
+        tried = {
+            one.name: one.scores(held, metric, batch_events=batch_events)[0].mean()
+            for of in plain.values()
+            for one in of
+        }
         best = min(tried, key=tried.__getitem__)
-        scores = {one.name: one.scores(chosen, metric, batch_events=batch_events) for one in (*rivals, *classic)}
+        shown = [min(of, key=lambda one: tried[one.name]) for of in plain.values()]
+        shown = next(iter(plain.values())) if len(plain) == 1 else shown
+        found = {one.name: one.scores(chosen, metric, batch_events=batch_events) for one in (*rivals, *shown)}
+        scores = {agent: values for agent, (values, _) in found.items()}
         name = f"like {Path(chosen.source).name}" if chosen.like else Path(chosen.source).name
         firsts = ((window.trace, window.workload.job_id[window.warmup]) for window in chosen.windows)
-        test_sets.write_scores(runs.parent / "scores" / f"{name}_{rule}.csv", scores, firsts, ["score"])
+        test_sets.write_scores(
+            runs.parent / "scores" / f"{name}_{told.replace(' ', '_')}.csv", scores, firsts, ["score"]
+        )
         remarks = [chosen.shortfall]
         if split == "test":
-            study, found = f"{runs.parent.name}, {rule}", test_sets.digest_of(scores)
-            remarks.append(test_sets.record(file, study, chosen.described(), weights, found))
-        for agent, values in scores.items():
+            study, sha256 = f"{runs.parent.name}, {told}", test_sets.digest_of(scores)
+            remarks.append(test_sets.record(file, study, chosen.described(), weights, sha256))
+        for agent, (values, waits) in found.items():
             compared = against(values, scores[best][0], [window.trace for window in chosen.windows])
-            cells = {metric: float(values.mean()), **_cells(compared, baseline=agent == best)}
+            ratios = None if agent == best else values / scores[best][0]
+            cells = {metric: float(values.mean()), **waits, **_cells(compared, ratios)}
             rows[f"{name}: {agent}"] = {**cells, "remark": "; ".join(filter(None, remarks))}
             remarks.clear()
     return rows
+
+
+def _plain(rules: Sequence[str], orders: Sequence[str]) -> tuple[dict[str, list[Contender]], bool]:
+    """Returns the plain schedulers of each rule, and whether there is one pass per instant."""
+    for rule in rules:
+        if rule not in RULES:
+            raise ConfigError(not_one_of(rule, RULES), where="rules")
+    per_event = [rule for rule in rules if rule in PER_EVENT]
+    if not rules or (per_event and len(per_event) < len(rules)):
+        raise ConfigError(
+            f"expected one rule or more, {' and '.join(PER_EVENT)} without others, got '{' '.join(rules)}'",
+            where="rules",
+        )
+    found = {
+        rule: [
+            Contender(
+                order if rule == "strict" else f"{rule}-{order}", (make_agent({"job_policy": order, **RULES[rule]}),)
+            )
+            for order in orders
+        ]
+        for rule in rules
+    }
+    return found, not per_event
 
 
 def contenders(lines: str) -> list[Contender]:
@@ -149,7 +191,9 @@ def contenders(lines: str) -> list[Contender]:
 def weights_of(rivals: Sequence[Contender]) -> str:
     """Returns checkpoints and code files of agents with digests."""
     told = [told for rival in rivals for told in (*rival.settings, *map(vars, rival.agents))]
-    rules = [stock_rules(agent) for rival in rivals for agent in rival.agents]
+    agents = [agent for rival in rivals for agent in rival.agents]
+    agents += [expert for agent in agents for expert in getattr(agent, "experts", {}).values()]
+    rules = map(stock_rules, agents)
     told += [{"network": rule.order.network} for rule in rules if rule is not None]
     return test_sets.weights_of(value for settings in told for value in settings.values())
 
@@ -179,18 +223,21 @@ def _source(line: str, data: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"source": str(data / source) if (data / source).is_file() else source}
     for word in words:
         key, _, value = word.partition("=")
-        if key not in ("arrival_factor", "whole", "like"):
-            told = f"expected arrival_factor=NUMBER, whole=true or like=true, got '{word}'"
+        if key not in ("arrival_factor", "whole", "since", "like"):
+            told = f"expected arrival_factor=NUMBER, whole=true, since=NUMBER or like=true, got '{word}'"
             raise ConfigError(told, where=f"sources: {line}")
         found[key] = yaml.safe_load(value)
     return found
 
 
-def _cells(compared: Against, *, baseline: bool) -> dict[str, Cell]:
+def _cells(compared: Against, ratios: Floats | None) -> dict[str, Cell]:
+    """Cells of a comparison; `ratios` are those of all windows, None for the baseline itself."""
     columns: dict[str, Cell] = {
         "ratio of means": compared.ratio,
         "geometric mean of ratios": compared.geometric,
         "interquartile mean of ratios": compared.middle,
         "probability of improvement": compared.improvement,
     }
-    return dict.fromkeys(columns, "best on validation") if baseline else columns
+    if ratios is None:
+        return dict.fromkeys((*columns, *_TAIL), "best on validation")
+    return columns | {name: float(tail(ratios)) for name, tail in _TAIL.items()}
