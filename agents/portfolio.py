@@ -1,4 +1,4 @@
-"""A portfolio of orders: the queue is served in the one that would have done best in the past week."""
+"""A portfolio of schedulers: the queue is served by the one that would have done best lately."""
 
 from __future__ import annotations
 
@@ -13,110 +13,151 @@ from hdsim.agents.classic import ClassicAgent
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.results.metrics import direction
-from hdsim.scheduling.orders import job_order
+from hdsim.scheduling.agent import parse_name
 from hdsim.simulation.simulation import simulate
+from hdsim.util.rules import NOT_NEGATIVE, integers_from, require
 from hdsim.workload.model import COLUMNS
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.workload.model import Workload
 
-#: Jobs of a window below which the order is kept: fewer say little.
+#: Jobs of a window below which no choice is made: fewer say little.
 ENOUGH = 16
+#: Schedulers of several rules; on machines of most kinds the first is the best.
+CANDIDATES = (
+    *("easy-learned", "learned", "saf", "easy-saf", "easy-f2", "easy-sjf"),
+    *("conservative-f2", "greedy-saf", "greedy-f3"),
+)
 #: Seconds between the start of the jobs that run at the beginning of a window and the submission of all others.
 TICK = 1.0
 
 
 class Portfolio(ClassicAgent):
-    """Serves the queue in that order, of several, that would have done best in a window of the past.
+    """Serves the queue as that scheduler, of several, that would have done best in a window of the past.
 
-    At the first pass behind every `period` each order replays the jobs that were waiting, running or submitted within
-    the last `window` seconds. Those that ran at its beginning run first. A run time is that of an ended job, of a
-    running one the requested time or the time it has run if that is longer, of a queued one the requested time.
-    Nothing of the future is known, and no contention, messages or failures.
+    At the first pass behind every `period` submitted jobs, and at once where it takes over from another agent, each
+    scheduler replays the last `window` submitted jobs and those that were waiting or running before them. Those that
+    ran at the submission of the first one run first. A run time is that of an ended job, of a running one the requested
+    time or the time it has run if that is longer, of a queued one the requested time. Nothing of the future is known,
+    and no contention, messages or failures.
+
+    Attributes:
+        experts: The schedulers by name.
+        chosen: Name of the one that serves.
 
     Args:
-        candidates: The orders (see :mod:`hdsim.scheduling.orders`); the first one serves the first period.
+        candidates: The schedulers: short names of classic agents (see :func:`hdsim.scheduling.agent.parse_name`), with
+            `backfill` orders (see :mod:`hdsim.scheduling.orders`). The first one serves until there is a choice.
         objective: Metric of a replay that is to be good (see ``hdsim show metrics``).
-        period: Seconds between two choices.
-        window: Seconds of the past that a choice looks at.
-        core_policy, backfill, backfill_order, commit_head, estimates, multifactor: See
+        period: Submitted jobs between two choices.
+        window: Submitted jobs of the past that a choice looks at.
+        trusted: The first candidates, as many, which are compared as equals.
+        margin: Share of a metric by which a further candidate must be better than all of these.
+        backfill: Rule of all candidates, null: each names its own.
+        core_policy, backfill_order, commit_head, estimates, multifactor: See
             :class:`hdsim.agents.classic.ClassicAgent`.
 
     Raises:
-        ConfigError: A name is unknown, or a number is not above 0.
+        ConfigError: A name is unknown, or a number is too small.
     """
 
     def __init__(
         self,
-        candidates: Sequence[str] = ("fcfs", "sjf", "saf", "f1", "f2", "f3", "f4", "wfp3"),
+        candidates: Sequence[str] = CANDIDATES,
         objective: str = "mean_bounded_slowdown",
-        period: float = 604_800.0,
-        window: float = 604_800.0,
+        period: int = 256,
+        window: int = 1024,
+        trusted: int = 2,
+        margin: float = 0.5,
         core_policy: str = "high_gflops",
-        backfill: str = "none",
+        backfill: str | int | Mapping[str, Any] | None = None,
         backfill_order: str | None = None,
         commit_head: bool = False,
         estimates: str = "requested",
         multifactor: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(candidates, str) or not candidates:
-            raise ConfigError(f"portfolio: expected a list of orders, got {candidates!r}", where="agent.candidates")
-        for key, seconds in (("period", period), ("window", window)):
-            if not seconds > 0:
-                raise ConfigError(f"portfolio: expected seconds above 0, got {seconds}", where=f"agent.{key}")
+            raise ConfigError(f"portfolio: expected a list of schedulers, got {candidates!r}", where="agent.candidates")
+        limits = {
+            "period": integers_from(1),
+            "window": integers_from(ENOUGH),
+            "trusted": integers_from(1),
+            "margin": NOT_NEGATIVE,
+        }
+        require("agent", limits, {"period": period, "window": window, "trusted": trusted, "margin": margin})
         if not direction(objective):
             raise ConfigError(
                 f"portfolio: expected a metric that is better high or low, got '{objective}'", where="agent.objective"
             )
-        self._orders = {name: job_order(name, multifactor) for name in dict.fromkeys(candidates)}
-        self._settings: dict[str, Any] = {
+        common: dict[str, Any] = {
             "core_policy": core_policy,
-            "backfill": backfill,
             "backfill_order": backfill_order,
             "commit_head": commit_head,
             "estimates": estimates,
             "multifactor": multifactor,
         }
-        super().__init__(job_policy=next(iter(self._orders)), **self._settings)
-        self._objective, self._period, self._window = objective, period, window
+        self._settings = {
+            name: common | (parse_name(name) if backfill is None else {"job_policy": name, "backfill": backfill})
+            for name in dict.fromkeys(map(str, candidates))
+        }
+        self.experts = {name: ClassicAgent(**settings) for name, settings in self._settings.items()}
+        if void := [name for name, expert in self.experts.items() if expert.rules is None]:
+            raise ConfigError(
+                f"portfolio: expected schedulers that start jobs, got {void[0]}", where="agent.candidates"
+            )
+        self._trusted = list(self._settings)[:trusted]
+        self.chosen = self._trusted[0]
+        super().__init__(**self._settings[self.chosen])
+        self._objective, self._period, self._window, self._margin = objective, period, window, margin
 
     def begin(self, cluster: Cluster) -> None:
         """Creates the queues."""
         super().begin(cluster)
-        self._due = cluster.now + self._period
+        self._came = sum(state != FinalState.NOT_SUBMITTED for state in cluster.state)
+        # A choice is due now if there is a past, as for an agent that takes over.
+        self._due = 0 if self._came else self._period
 
     def decide(self, cluster: Cluster) -> None:
-        """One scheduling pass, in another order if it is time and that does better."""
-        if cluster.now >= self._due:
-            self._due += self._period * ((cluster.now - self._due) // self._period + 1)
+        """One scheduling pass, as another scheduler if it is time and that does better."""
+        self._came += len(cluster.submitted)
+        if self._came >= self._due:
+            self._due = (self._came // self._period + 1) * self._period
             self._choose(cluster)
         super().decide(cluster)
 
     def _choose(self, cluster: Cluster) -> None:
-        """Changes to the order of the best replay; of several, or of too few jobs, the present one stays."""
-        past, rules = self._past(cluster), self.rules
-        assert rules is not None
+        """Changes to the scheduler of the best replay; of several, or of too few jobs, the present one stays."""
+        past = self._past(cluster)
         if past is None:
             return
-        costs = {name: self._cost(cluster, past, name) for name in self._orders}
-        best = min(costs, key=lambda name: (costs[name], name != rules.order.name))
-        if best == rules.order.name:
+        costs = {name: self._cost(cluster, past, name) for name in self._settings}
+        best, trusted = (
+            min(names, key=lambda name: (costs[name], name != self.chosen)) for names in (costs, self._trusted)
+        )
+        if costs[trusted] - costs[best] <= self._margin * abs(costs[best]):
+            best = trusted
+        if best == self.chosen:
             return
-        self.rules = replace(rules, order=self._orders[best])
+        self.chosen, chosen = best, self.experts[best]
+        assert chosen.rules is not None
+        self.rules, self._make_backfill = chosen.rules, chosen._make_backfill
         self._follow(cluster, self.rules)
         # As under an agent that takes over, all queued jobs count as submitted now.
         cluster.submitted[:] = cluster.queue
 
-    def _cost(self, cluster: Cluster, past: Workload, order: str) -> float:
-        found = simulate(cluster.platform, past, {**self._settings, "job_policy": order}).metrics[self._objective]
+    def _cost(self, cluster: Cluster, past: Workload, name: str) -> float:
+        found = simulate(cluster.platform, past, self._settings[name]).metrics[self._objective]
         return math.inf if math.isnan(found) else -direction(self._objective) * found
 
     def _past(self, cluster: Cluster) -> Workload | None:
         """The jobs of the window, which begins at 0 s; None if they are too few."""
-        now, since, jobs = cluster.now, max(cluster.now - self._window, 0.0), cluster.workload
+        now, jobs = cluster.now, cluster.workload
         begin, end, state = map(np.array, (cluster.starting_time, cluster.finish_time, cluster.state))
-        known = ~np.isin(state, (FinalState.NOT_SUBMITTED, FinalState.REJECTED)) & ~(end <= since)
+        known = ~np.isin(state, (FinalState.NOT_SUBMITTED, FinalState.REJECTED))
+        dates = np.sort(jobs.submission_time[known])
+        since = max(float(dates[-self._window]), 0.0) if len(dates) > self._window else 0.0
+        known &= ~(end <= since)
         rows = np.flatnonzero(known)
         if len(rows) < ENOUGH:
             return None

@@ -151,7 +151,7 @@ AGENTS: list[Any] = [
     *("learned", "easy++", "conservative-multifactor", "greedy", "rlscheduler-f1"),
     {"_target_": "hdsim.agents.rollout.Rollout", "scenarios": 2, "budget": 4},
     {"_target_": "hdsim.agents.mcts.Mcts", "scenarios": 2, "budget": 4},
-    {"_target_": "hdsim.agents.portfolio.Portfolio", "period": 1000.0},
+    {"_target_": "hdsim.agents.portfolio.Portfolio", "period": 16, "margin": 0},
 ]
 
 
