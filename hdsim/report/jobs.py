@@ -91,9 +91,9 @@ def _by(run: Run, columns: Sequence[str]) -> Panel | None:
     )
     views = [
         View(f"{column}_table", "Table", ChartTable(facts)),
-        View(f"{column}_core_hours", "Core hours", _bars(facts, share[order], "Share of the core hours (%)", GREEN)),
-        View(f"{column}_waiting", "Waiting", _bars(facts, wait[order] / 3600, "Mean waiting time (h)", ORANGE)),
-        View(f"{column}_slowdown", "Slowdown", _bars(facts, slowdown[order], "Mean bounded slowdown", BLUE)),
+        View(f"{column}_core_hours", "Core hours", bars(facts, share[order], "Share of the core hours (%)", GREEN)),
+        View(f"{column}_waiting", "Waiting", bars(facts, wait[order] / 3600, "Mean waiting time (h)", ORANGE)),
+        View(f"{column}_slowdown", "Slowdown", bars(facts, slowdown[order], "Mean bounded slowdown", BLUE)),
     ]
     note = "Jobs that ended, in order of core hours"
     note += f"; the charts show the first {BARS} of {len(owners):,}." if len(owners) > BARS else "."
@@ -152,8 +152,8 @@ def reasons(run: Run) -> Panel | None:
     )
     views = [View("reasons_table", "Table", ChartTable(facts))]
     if total.any():
-        bars = _bars(facts, share[order], "Share of the waiting time (%)", ORANGE)
-        views.append(View("reasons", "Waiting time", bars))
+        chart = bars(facts, share[order], "Share of the waiting time (%)", ORANGE)
+        views.append(View("reasons", "Waiting time", chart))
     note = (
         "The last reason before the start of a job, in Slurm's words (None: it started at once), or why it never ran."
     )
@@ -166,14 +166,14 @@ OWNERS = tuple(
 )
 
 
-def _bars(facts: tuple[Fact, ...], values: Floats, label: str, color: str) -> Blocks:
-    """Horizontal bars of the first rows of a table, the first on top."""
-    names, bars = list(facts[0].values)[:BARS], min(len(values), BARS)
-    lanes = np.arange(bars - 1, -1, -1, dtype=np.int32)
-    x = Axis(label, high=1.06 * float(values[:bars].max(initial=0.0)) or 1.0)
-    y = Axis(facts[0].label, "count", high=bars, names=tuple(names[::-1]))
-    groups = Groups(np.arange(bars + 1), names[::-1])
-    return spans(x, y, np.zeros(bars), values[:bars], lanes, groups, facts[1:], colors=(color,))
+def bars(facts: tuple[Fact, ...], values: Floats, label: str, color: str) -> Blocks:
+    """Returns horizontal bars of the first rows of a table, (K,) values, the first on top."""
+    names, count = list(facts[0].values)[:BARS], min(len(values), BARS)
+    lanes = np.arange(count - 1, -1, -1, dtype=np.int32)
+    x = Axis(label, high=1.06 * float(values[:count].max(initial=0.0)) or 1.0)
+    y = Axis(facts[0].label, "count", high=count, names=tuple(names[::-1]))
+    groups = Groups(np.arange(count + 1), names[::-1])
+    return spans(x, y, np.zeros(count), values[:count], lanes, groups, facts[1:], colors=(color,))
 
 
 def names_of(owners: NDArray[Any]) -> list[str]:

@@ -36,6 +36,11 @@ _NAMES = {
     "jain_fairness": "Jain's fairness index",
     "gini": "Gini coefficient",
     "jobs_per_second": "speed",
+    "effective_pue": "effective PUE",
+    "cost_eur": "cost",
+    "carbon_grams": "CO2 emissions",
+    "facility_energy_kwh": "facility energy",
+    "facility_peak_watts": "facility peak power",
     "gpu_hours": "GPU hours",
     "gpu_utilization": "GPU utilization",
 }

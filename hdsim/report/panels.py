@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.report import distributions, gangs, jobs, learning, sites
+from hdsim.report import costs, distributions, gangs, jobs, learning, sites
 from hdsim.report.charts import (
     BINS,
     POINTS,
@@ -417,6 +417,8 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     queue,
     running,
     power,
+    costs.electricity,
+    costs.hours_of_days,
     sites.reserved,
     outages,
     oversubscribed_spans,
@@ -429,6 +431,7 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     distributions.slowdown_factors,
     distributions.barriers,
     jobs.reasons,
+    costs.payers,
     *jobs.OWNERS,
     jobs.table,
 )
