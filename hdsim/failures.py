@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.util.inputs import parse_json, read_text
 from hdsim.util.intervals import IntervalSets
-from hdsim.util.rules import NULL, POSITIVE, integers_from, require
+from hdsim.util.rules import NULL, POSITIVE, duration, integers_from, require
 from hdsim.util.text import number_in, shown
-from hdsim.util.units import DURATION_UNITS, LONGEST_TIME, parse_duration
+from hdsim.util.units import LONGEST_TIME
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -116,7 +116,7 @@ class Failures(ABC):
         self.max_restarts = math.inf if max_restarts is None else max_restarts
         self.checkpoint_interval: float | None = None
         if checkpoint_interval is not None:
-            self.checkpoint_interval = _duration("checkpoint_interval", checkpoint_interval)
+            self.checkpoint_interval = duration(checkpoint_interval, "failures.checkpoint_interval")
         elif recovery == "checkpoint":
             self.checkpoint_interval = math.inf
 
@@ -168,9 +168,9 @@ class Weibull(Failures):
     ) -> None:
         super().__init__(platform, recovery, checkpoint_interval, max_restarts)
         require("failures", {"shape": POSITIVE}, {"shape": shape})
-        self._mttr = _duration("mttr", mttr, zero=True)
+        self._mttr = duration(mttr, "failures.mttr", zero=True)
         self._shape = float(shape)
-        self._scale = _duration("mtbf", mtbf) / math.gamma(1 + 1 / shape)
+        self._scale = duration(mtbf, "failures.mtbf") / math.gamma(1 + 1 / shape)
 
     def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
         return [_Draws(stream, self._scale, self._shape, self._mttr) for stream in rng.spawn(self.platform.n_nodes)]
@@ -261,26 +261,6 @@ class Trace(Failures):
     def outages(self, rng: np.random.Generator) -> Sequence[Iterator[Outage]]:
         """See :meth:`Failures.outages`; nothing is drawn."""
         return [iter(outages) for outages in self._by_node]
-
-
-def _duration(key: str, value: float | str, *, zero: bool = False) -> float:
-    """Returns a setting in seconds.
-
-    Raises:
-        ConfigError: The setting is not a duration.
-    """
-    where = f"failures.{key}"
-    try:
-        seconds = parse_duration(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise ConfigError(str(error), where=where) from None
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds < math.inf or (seconds == 0 and not zero):
-        least = ">= 0" if zero else "> 0"
-        raise ConfigError(
-            f"expected seconds {least} or a text with a unit ({', '.join(DURATION_UNITS)}), got {value!r}", where=where
-        )
-    return float(seconds)
 
 
 # (line, node, time, whether it goes down)

@@ -40,6 +40,7 @@ class Capabilities:
     contention: Collection[str] | None = ()  # names of the supported contention models besides ``none``; None: all
     network: Collection[str] | None = ()  # names of the supported network models besides ``none``; None: all
     failures: bool = False  # support for failure models
+    power: bool = False  # support for power management: nodes that sleep and wake
     gpus: bool = False  # support for jobs that request GPUs
     supersteps: bool = False  # support for jobs with supersteps
     gangs: bool = False  # jobs whose CPU a controller changes between supersteps
@@ -102,6 +103,7 @@ class Backend:
         contention: Model = "none",
         network: Model = "none",
         failures: Model = "none",
+        power: Model = "none",
     ) -> None:
         """Checks a configuration before time 0.
 
@@ -110,12 +112,14 @@ class Backend:
         """
         can, jobs = self.capabilities, len(workload)
         model, links = make_model("contention", contention, platform), make_model("network", network, platform)
+        made_power = make_model("power", power, platform)
         refused = {
             group: f"{group}: expected {' or '.join(['none', *allowed])}, got {name}"
             for group, made, allowed in (
                 ("contention", model, can.contention),
                 ("network", links, can.network),
                 ("failures", make_model("failures", failures, platform), None if can.failures else ()),
+                ("power", made_power, None if can.power else ()),
             )
             if made is not None and allowed is not None and (name := snake_case(type(made).__name__)) not in allowed
         }
@@ -129,7 +133,8 @@ class Backend:
                 faults.append(f"expected jobs without supersteps; {stepping} of {jobs} have some")
         if workload.has_gangs and not can.gangs:
             faults.append("expected jobs without gangs")
-        faults += quantities_faults(platform, workload, None if "contention" in refused else model)
+        known = (None if "contention" in refused else model, None if "power" in refused else made_power)
+        faults += quantities_faults(platform, workload, *known)
         faults += self.faults(platform, workload, model, links)
         if faults:
             raise ConfigError.many([ConfigError(fault, where=f"backend={self.name}") for fault in faults])
@@ -149,6 +154,7 @@ class Backend:
         network: Model = "none",
         failures: Model = "none",
         facility: Model = "none",
+        power: Model = "none",
         seed: int = 0,
         progress: Shown = False,
         check: bool = False,
@@ -166,7 +172,7 @@ class Backend:
             DecisionError: A decision of the agent cannot be carried out.
             Interrupted: SIGINT or SIGTERM was received.
         """
-        models: dict[str, Any] = {"contention": contention, "network": network, "failures": failures}
+        models: dict[str, Any] = {"contention": contention, "network": network, "failures": failures, "power": power}
         self.check(platform, workload, **models)
         can = self.capabilities
         setup = set_up(

@@ -25,6 +25,7 @@ class Sim(Backend):
         contention=None,
         network=None,
         failures=True,
+        power=True,
         gpus=True,
         supersteps=True,
         gangs=True,

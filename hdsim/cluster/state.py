@@ -5,9 +5,10 @@ cannot tell them apart. A backend opens each instant with `next_instant`, then c
 scheduler calls `start`, `start_on`, `resize`, `set_speed`, `reject` and `kill` and reads the rest. For nodes that
 fail, the backend also calls `interrupt`, `fail` and `repair`; for jobs that wait for others, `hold` and `release`.
 
-A start is a request. Most backends carry it out at once. If the backend confirms starts, a job holds its cores
-from `start` on but is STARTING until `confirm_start`; `start_failed` takes the cores back and returns the job to its
-place in the queue, which an agent sees as an end and a submission, as after the failure of a node.
+A start is a request. Most backends carry it out at once. If the backend confirms starts, or some nodes of the job are
+not up yet, a job holds its cores from `start` on but is STARTING until `confirm_start`; `start_failed` takes the cores
+back and returns the job to its place in the queue, which an agent sees as an end and a submission, as after the failure
+of a node.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ from hdsim.cluster.job_state import (
     WaitingJobs,
     completed,
 )
+from hdsim.cluster.node_states import NodeStates
 from hdsim.cluster.requests import Requests, millicores
 from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.failing import FailingCores
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.cluster.stores.quantities import NodeQuantities
+from hdsim.cluster.stores.sleeping import SleepingCores
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
 from hdsim.platform.schema import CORES
+from hdsim.platform.states import NodeState
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 from hdsim.util.intervals import Cores, to_ids, to_procset
@@ -59,7 +63,7 @@ __all__ = ["UNFINISHED", "Cluster", "FailedStart", "FinalState", "JobView", "com
 #: Attributes and methods for schedulers.
 _FOR_AGENTS = (
     *("platform", "workload", "now", "queue", "running", "starting", "held", "down", "state", "size", "requests"),
-    *("rng", "n_idle_gpus", "expects_jobs"),
+    *("rng", "n_idle_gpus", "expects_jobs", "node_states"),
     *("submitted", "ended", "rejected", "withdrawn", "node_changes", "failed_starts", "requested_time", "core_speed"),
     *(
         "columns",
@@ -85,6 +89,8 @@ _FOR_AGENTS = (
         "resize_on",
         "resize_gang",
         "set_speed",
+        "power_off",
+        "power_on",
         "call_me_later",
         "note_run",
     ),
@@ -102,7 +108,8 @@ class Cluster:
         queue: Jobs that wait, as keys in order of submission.
         running: Placement of each job that holds cores, in order of the requests to start them; those that are
             STARTING are among them.
-        starting: Jobs whose start the backend has yet to confirm, each with the time of the request in seconds.
+        starting: Jobs whose start the backend has yet to confirm, or whose nodes are not up yet, each with the time of
+            the request in seconds.
         held: Jobs that have arrived but may not start yet, as keys.
         arrived: Number of jobs that have arrived.
         doubled: That number at the last instant at which it had at least doubled.
@@ -125,6 +132,7 @@ class Cluster:
         can_requeue: Whether the backend carries `requeue` out.
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
+        node_states: Power states of the nodes, None where nodes do not sleep.
         down: Nodes that are down, as keys.
         node_changes: Nodes that failed or were repaired at this instant, in order, and those of which pods of others
             take more or less.
@@ -159,6 +167,7 @@ class Cluster:
         core_policies: Promise that only these will be asked for, and nothing else of the cores, to the same end.
         needs_processors: The backend needs to know which processors a job is on.
         nodes_fail: `fail` will be called.
+        resume_rate: Most nodes that begin to boot within 60 s, may be infinite; None where nodes do not sleep.
         confirms_starts: The backend calls `confirm_start` or `start_failed` for every job that is started; otherwise a
             started job runs at once.
         has_core_ids: The backend allocates cores with ids; otherwise, and on a platform of kind ``quantities``, jobs
@@ -185,6 +194,7 @@ class Cluster:
         core_policies: Collection[str] = (),
         needs_processors: bool = False,
         nodes_fail: bool = False,
+        resume_rate: float | None = None,
         confirms_starts: bool = False,
         open_ended: bool = False,
         has_core_ids: bool = True,
@@ -220,6 +230,9 @@ class Cluster:
         self.can_requeue = False
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
+        self.node_states = None if resume_rate is None else NodeStates(platform, resume_rate)
+        # Seconds from the request to start each job until its nodes are up.
+        self._delays: dict[int, float] = {}
         self.down: dict[int, None] = {}
         self.node_changes: list[int] = []
         self.outages: list[tuple[int, float, float]] = []
@@ -255,6 +268,8 @@ class Cluster:
         self.cores: Any
         if self.requests.places is not None:
             self.cores = NodeQuantities(platform, requests, core_policy, rng)
+        elif self.node_states is not None:
+            self.cores = SleepingCores(platform, requests, core_policy, rng, self.node_states)
         elif self.nodes_fail:
             self.cores = FailingCores(platform, requests, core_policy, rng)
         elif asked and self._only_order and OrderedCores.suit(asked, platform, requests):
@@ -408,6 +423,7 @@ class Cluster:
                 f"job {self._name(job)}: expected a start between {submitted:g} and {self.now:g} s, got {time:g}"
             )
         self.starting.take(job)
+        self._delays.pop(job, None)
         if placement is not None:
             self.cores.release(job, self.running[job])
             self.cores.allocate(job, placement, may_overcommit=True)
@@ -415,6 +431,8 @@ class Cluster:
         self.placements[job] = self.running[job]
         self.starting_time.write(job, time)
         self.state.write(job, _RUNNING)
+        if self.core_speed is not None:
+            self._record_speed_of(job)
 
     def record_speed(self, cores: Sequence[int] | NDArray[Any], share: Floats | float, jobs: Iterable[int]) -> None:
         """Takes note of the share of their peak speed at which cores compute from now on; `jobs` run on them."""
@@ -438,6 +456,7 @@ class Cluster:
         """
         self._require_starting(job, "taken back")
         self.failed_starts.append(FailedStart(job, self.starting.take(job), self.now, reason))
+        self._delays.pop(job, None)
         self.cores.release(job, self.running.take(job))
         self.ended.append(job)
         self._queue_in_order(job)
@@ -466,6 +485,8 @@ class Cluster:
     def fail(self, node: int, until: float) -> None:
         """Takes a node, on which no job runs any more, out of service; its repair is due at a date in seconds."""
         self.cores.fail(node)
+        if self.node_states is not None:
+            self.node_states.come_up(node, self.now)
         self.down[node] = None
         self.node_changes.append(node)
         self.outages.append((node, self.now, until))
@@ -505,6 +526,7 @@ class Cluster:
         """Starts a queued job now on the cores of a placement from `pick` (by default one is picked here).
 
         The job leaves the queue and holds its cores; where the backend confirms starts, it is STARTING until then.
+        Nodes of the job that are off boot for it; it is STARTING until all are up.
 
         Raises:
             DecisionError: The job is not in the queue, or the cores are not idle or not enough.
@@ -524,7 +546,8 @@ class Cluster:
         self.queue.take(job)
         self.running.write(job, placement)
         self.started.append(job)
-        if self.confirms_starts:
+        wakes = self.node_states is not None and self._wake(job, placement)
+        if wakes or self.confirms_starts:
             self.starting.write(job, self.now)
             self.state.write(job, _STARTING)
         else:
@@ -533,6 +556,17 @@ class Cluster:
             self.state.write(job, _RUNNING)
             if self.core_speed is not None:
                 self._record_speed_of(job)
+
+    def _wake(self, job: int, placement: Any) -> bool:
+        """Asks the nodes of a job to boot; returns whether any of them is not up."""
+        states = self.node_states
+        assert states is not None
+        if not states.n_away or not (away := placement.nodes[states.state[placement.nodes] != NodeState.ON]).size:
+            return False
+        self._delays[job] = states.up_at(away, self.now) - self.now
+        for node in away.tolist():
+            states.power_on(node, self.now)
+        return True
 
     def start_on(self, job: int, cores: Cores) -> None:
         """Starts a queued job now on given cores: a ``ProcSet``, a slice, an array or a sequence of ids.
@@ -581,6 +615,10 @@ class Cluster:
                 raise DecisionError("expected distinct cores, at least one")
             if ids == self.cores.ids_of(held):
                 return
+            if self.node_states is not None:
+                away = placement.nodes[self.node_states.state[placement.nodes] != NodeState.ON]
+                if away.size:
+                    raise DecisionError(f"node {away[0]} is not up")
             self.requests.check_gpus(job, np.array(ids), self.platform)
             self._exchange(job, held, placement)
         except DecisionError as error:
@@ -628,6 +666,56 @@ class Cluster:
         if not 0 < share <= 1:
             raise DecisionError(f"set_speed: expected a share of the peak speed above 0 and at most 1, got {share:g}")
         self.speed_changes.append((np.array(ids, np.int64), share))
+
+    def power_off(self, nodes: int | Sequence[int] | NDArray[Any]) -> None:
+        """Begins, now, to switch off nodes that are up and serve no job, by their numbers.
+
+        Raises:
+            DecisionError: There is no such node, it serves a job, is down or not up, or cannot be switched off.
+        """
+        states = self._sleeping("power_off")
+        asked, up = self._checked_nodes("power_off", nodes), states.state == NodeState.ON
+        for node in asked:
+            if not self.platform.can_sleep[node]:
+                raise DecisionError(f"power_off: node {node} has no power state off")
+            if not up[node]:
+                raise DecisionError(f"power_off: node {node} is {NodeState(states.state[node]).name}, expected ON")
+            if not self.cores.idle_nodes(np.array([node])).size:
+                raise DecisionError(f"power_off: node {node} serves a job")
+        for node in asked:
+            states.power_off(node, self.now)
+
+    def power_on(self, nodes: int | Sequence[int] | NDArray[Any]) -> None:
+        """Asks nodes, by their numbers, to boot as soon as they can; nothing happens to those up or booting.
+
+        Raises:
+            DecisionError: There is no such node, or it is down.
+        """
+        states = self._sleeping("power_on")
+        for node in self._checked_nodes("power_on", nodes):
+            states.power_on(node, self.now)
+
+    def _sleeping(self, verb: str) -> NodeStates:
+        if self.node_states is None:
+            raise DecisionError(f"{verb}: nodes sleep where there is power management only (power=states)")
+        return self.node_states
+
+    def _checked_nodes(self, verb: str, nodes: int | Sequence[int] | NDArray[Any]) -> list[int]:
+        """Returns node numbers without repetition."""
+        asked, last = list(dict.fromkeys(np.atleast_1d(np.asarray(nodes)).tolist())), self.platform.n_nodes - 1
+        if not all(type(node) is int and 0 <= node <= last for node in asked):
+            raise DecisionError(f"{verb}: expected nodes 0 to {last}, got {nodes}")
+        if down := [node for node in asked if node in self.down]:
+            raise DecisionError(f"{verb}: node {down[0]} is down")
+        return asked
+
+    def wake_delay(self, job: int, placement: Any) -> float:
+        """Seconds from now until all nodes of a placement are up, of a job that is STARTING from its request on."""
+        if self.node_states is None:
+            return 0.0
+        if job in self.running:
+            return self._delays.get(job, 0.0)
+        return self.node_states.up_at(placement.nodes, self.now) - self.now
 
     def fork(self, agent: Any = None, seed: int | None = None, **assumptions: Any) -> Any:
         """Returns a simulation that begins in the present state.
@@ -780,7 +868,15 @@ class Cluster:
         return bool(self.cores.chunks(chunk) >= chunk.number)
 
     def estimate(self, job: int, placement: Any) -> float:
-        """Seconds the job is expected to take on the cores of a placement, from its requested time."""
+        """Seconds the job is expected to take on the cores of a placement, from its requested time.
+
+        They include the time until the nodes are up that are not.
+        """
+        if self.node_states is not None and self.node_states.n_away:
+            return self.wake_delay(job, placement) + self._time_on(job, placement)
+        return self._time_on(job, placement)
+
+    def _time_on(self, job: int, placement: Any) -> float:
         requested = self.requested_time[job]
         if self.uniform_speed or self.workload.fixed_duration[job]:
             return requested

@@ -26,7 +26,8 @@ from hdsim.util.resources import bundled, folder, options
 #: Groups whose options set keys.
 SETTING_GROUPS = (
     "site",
-    *("platform", "workload", "agent", "backend", "contention", "network", "failures", "facility", "env", "train"),
+    *("platform", "workload", "agent", "backend", "contention", "network", "failures", "power", "facility"),
+    *("env", "train"),
     *("controller", "forecaster", "runner"),
 )
 

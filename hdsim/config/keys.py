@@ -99,7 +99,7 @@ RULES: dict[str, Rule | dict[str, Any]] = {
         "seed": _SEED | NULL,
     },
 }
-OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "controller", "forecaster")
+OPEN_GROUPS = ("agent", "backend", "contention", "network", "failures", "power", "controller", "forecaster")
 GROUPS_WITH_FILES = ("platform", "workload", *OPEN_GROUPS)
 # Keys of every training.
 _TRAINING: dict[str, Rule] = {

@@ -117,7 +117,8 @@ def _kind(environment: SchedulingEnv, jobs: Workload) -> Any:
     """Returns what the episodes of covered traces have in common, None if a trace is not covered."""
     setup = environment.set_up(jobs, seed=0)
     model, cores = setup.contention, setup.cluster.cores
-    if setup.failures is not None or (model is not None and not model.has_kernel) or not isinstance(cores, NodeCores):
+    plain = setup.failures is None and setup.power is None and isinstance(cores, NodeCores)
+    if not plain or (model is not None and not model.has_kernel):
         return None
     return has_plain_jobs(environment.platform, jobs) and (cores.policies, cores.node_gpus is None)
 

@@ -66,7 +66,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         jobs, held_out, curriculum, curriculum_episodes, curriculum_start: See :class:`hdsim.envs.episodes.Episodes`.
         max_steps: Steps after which an episode is truncated, None for no limit.
         per_deployment: See :class:`hdsim.decisions.objectives.ClusterBalance`.
-        contention, network, failures, kill_at_walltime, batch_events: See :func:`hdsim.simulate`.
+        contention, network, failures, power, kill_at_walltime, batch_events: See :func:`hdsim.simulate`.
         backend: Runs the jobs of the episodes; None: the simulation does, with the two settings before. With a backend
             that brings the jobs itself an episode has those that come within `max_steps` decisions.
         render_mode: None, the only mode; ``hdsim report`` draws replays, `render` refers to it.
@@ -98,6 +98,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         contention: str | Mapping[str, Any] = "none",
         network: str | Mapping[str, Any] = "none",
         failures: str | Mapping[str, Any] = "none",
+        power: str | Mapping[str, Any] = "none",
         kill_at_walltime: bool = False,
         batch_events: bool = True,
         backend: EpisodeBackend | None = None,
@@ -148,7 +149,12 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.max_steps = max_steps
         self._models: dict[str, Any] = {
             group: model_settings(group, spec)
-            for group, spec in (("contention", contention), ("network", network), ("failures", failures))
+            for group, spec in (
+                ("contention", contention),
+                ("network", network),
+                ("failures", failures),
+                ("power", power),
+            )
         }
         self.options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         #: Arguments of equal environments, which read and draw no trace again.

@@ -130,6 +130,39 @@ def add_busy_seconds(
 
 
 @kernel
+def count_busy(
+    begins: Ints, first: Ids, last: Ids, core_owner: Ids, first_core: Ids, events: Ints, kind: Ints, counts: Ints
+) -> None:
+    """Counts the owners of each kind with a busy core after each begin and end of the use of a set.
+
+    Args:
+        begins: See the module.
+        first: See the module.
+        last: See the module.
+        core_owner: (C,) owner of a core, such as its node.
+        first_core: (O + 1,) first core of an owner.
+        events: (2 S,) in order of time, i for the begin of set i and S + i for its end.
+        kind: (O,) kind of each owner.
+        counts: (2 S, K) output, 0 before.
+    """
+    busy, now, sets = np.zeros(len(kind), np.int64), np.zeros(counts.shape[1], np.int64), len(begins) - 1
+    for event in range(len(events)):
+        one = events[event] % sets
+        sign = 1 if events[event] < sets else -1
+        for i in range(begins[one], begins[one + 1]):
+            core = first[i]
+            while core <= last[i]:
+                owner = core_owner[core]
+                after = min(last[i] + 1, first_core[owner + 1])
+                before = busy[owner] > 0
+                busy[owner] += sign * (after - core)
+                now[kind[owner]] += int(busy[owner] > 0) - int(before)
+                core = after
+        for k in range(len(now)):
+            counts[event, k] = now[k]
+
+
+@kernel
 def find_power(
     begins: Ints,
     first: Ids,

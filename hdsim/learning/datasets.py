@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.errors import ConfigError, install_hint
 from hdsim.learning.training.demonstrations import Demonstrations
 from hdsim.learning.training.evaluation import Evaluation
+from hdsim.simulation.setup import MODELS
 from hdsim.simulation.simulation import simulate
 from hdsim.util.version import __version__
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from minari import MinariDataset
     from minari.data_collector import EpisodeBuffer
 
-_MODELS = ("contention", "network", "failures", "kill_at_walltime", "batch_events")
+_OPTIONS = (*MODELS, "kill_at_walltime", "batch_events")
 
 
 def record(
@@ -58,7 +59,7 @@ def record(
 
     environment = gymnasium.make(ENV_ID, **settings)
     played: Any = environment.unwrapped
-    models = {key: settings[key] for key in _MODELS if key in settings} | {"seed": seed}
+    models = {key: settings[key] for key in _OPTIONS if key in settings} | {"seed": seed}
     evaluation = Evaluation("mean_bounded_slowdown", partial(simulate, played.platform, **models))
     teacher = Demonstrations([played], evaluation, teacher=policy, recording=recording, where="policy")
     try:

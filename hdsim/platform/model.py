@@ -22,12 +22,14 @@ from hdsim.platform.schema import (
     PODS,
     QUANTITIES,
     NodeGroup,
+    NodeType,
     PlatformSpec,
     Taint,
     check_document,
     inline_types,
     name_nodes,
 )
+from hdsim.platform.states import NodeState
 from hdsim.util.arrays import read_only
 from hdsim.util.copies import itself
 from hdsim.util.text import label_safe
@@ -68,6 +70,9 @@ class Platform:
         node_cpu: (N,) CPU of a node in cores, by default its cores without GPUs; a multiple of 1/1000.
         node_pods: (N,) maximum number of pods of a node, inf = unlimited.
         node_storage: (N,) ephemeral storage of a node in bytes, inf = unlimited.
+        state_watts: (5, N) W of a node by :class:`hdsim.platform.states.NodeState`, beside those of its processors when
+            it is up; NaN for the states of a node that is never switched off.
+        state_seconds: (5, N) s that going down and booting take.
         local_bandwidth: (K,) bandwidth of the link of each node of a cluster in byte/s, inf = unlimited.
         local_latency: (K,) latency of that link in seconds.
         global_bandwidth: (K,) bandwidth of the link of a cluster to the others in byte/s, inf = unlimited.
@@ -103,6 +108,8 @@ class Platform:
     node_cpu: NDArray[np.float64]
     node_pods: NDArray[np.float64]
     node_storage: NDArray[np.float64]
+    state_watts: NDArray[np.float64]
+    state_seconds: NDArray[np.float64]
     local_bandwidth: NDArray[np.float64]
     local_latency: NDArray[np.float64]
     global_bandwidth: NDArray[np.float64]
@@ -194,6 +201,16 @@ class Platform:
         if self.kind == QUANTITIES:
             return self.node_cpu
         return read_only(np.diff(self.node_first_core).astype(np.int64) - self.node_gpus)
+
+    @cached_property
+    def can_sleep(self) -> NDArray[np.bool_]:
+        """(N,) whether a node can be switched off."""
+        return read_only(~np.isnan(self.state_watts[NodeState.OFF]))
+
+    @cached_property
+    def has_state_watts(self) -> bool:
+        """Whether a node draws anything beside its processors in any power state."""
+        return bool(np.nansum(self.state_watts) > 0)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
@@ -326,6 +343,8 @@ class Platform:
             node_cpu=of_nodes(cpu_cores[key] if node.cpu is None else node.cpu for key, node in node_types.items()),
             node_pods=of_nodes(most_pods if node.pods is None else node.pods for node in node_types.values()),
             node_storage=in_bytes(of_nodes(node.storage for node in node_types.values())),
+            state_watts=_by_state(node_types, type_of_node, 0),
+            state_seconds=_by_state(node_types, type_of_node, 1),
             local_bandwidth=np.array([local.bandwidth for local in local_links]),
             local_latency=np.array([local.latency for local in local_links]),
             global_bandwidth=np.full(n_clusters, global_link.bandwidth),
@@ -351,6 +370,7 @@ class Platform:
         power_per_core: float = 10.0,
         bandwidth: str | None = None,
         latency: str = "0us",
+        states: Mapping[str, Mapping[str, float]] | None = None,
         name: str = "homogeneous",
     ) -> Platform:
         """Builds a cluster of equal nodes.
@@ -365,6 +385,7 @@ class Platform:
             power_per_core: W of each computing core.
             bandwidth: Bandwidth of the links of nodes and cluster, such as ``"10Gbps"``; None = unlimited.
             latency: Latency of these links, such as ``"5us"``; ignored without a bandwidth.
+            states: Power states of each node, as the key ``states`` of a node type.
             name: Name of the platform, of its cluster and of its types.
 
         Raises:
@@ -394,11 +415,18 @@ class Platform:
         }
         if memory_gb_per_node is not None:
             document["types"]["node"][name]["memory"] = {"capacity": memory_gb_per_node}
+        if states is not None:
+            document["types"]["node"][name]["states"] = states
         if bandwidth is not None:
             document["types"]["network"] = {name: {"bandwidth": bandwidth}}
             document["clusters"][0]["local_links"] = {"type": name, "latency": latency}
             document["global_links"] = {"type": name, "latency": latency}
         return cls.from_dict(document, where)
+
+
+def _by_state(types: Mapping[str, NodeType], type_of_node: NDArray[np.int32], column: int) -> NDArray[np.float64]:
+    """Returns (5, N) watts (column 0) or seconds (column 1) of nodes by power state."""
+    return np.array([[state[column] for state in node.states] for node in types.values()]).T[:, type_of_node]
 
 
 def _offsets(counts: NDArray[np.integer[Any]]) -> NDArray[np.int32]:

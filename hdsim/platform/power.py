@@ -1,4 +1,4 @@
-"""P-states of cores and the exact energy of a schedule.
+"""P-states of cores, power states of nodes, and the exact energy of a schedule.
 
 The table below is the only definition of the P-states; energy, power series and SimGrid platform files derive from it.
 """
@@ -90,16 +90,44 @@ def busy_seconds(
     return busy[0], busy[1]
 
 
-def power_after(platform: Platform, held: IntervalSets, events: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Computes the (2 A,) power of the platform in W after each begin and end of allocation segments.
+def power_after(
+    platform: Platform, held: IntervalSets, events: NDArray[np.int64], of_core: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Computes the (2 A,) power of the cores in W after each begin and end of allocation segments.
 
-    `events` are (2 A,) in order of time, i for the begin of segment i and A + i for its end.
+    `events` are (2 A,) in order of time, i for the begin of segment i and A + i for its end. `of_core` is the (P,)
+    power of a computing core of each processor, by default that of the platform.
     """
-    watts, kind = np.unique(platform.power, return_inverse=True)
+    watts, kind = np.unique(platform.power if of_core is None else of_core, return_inverse=True)
     shares = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
     power = np.empty(len(events))
     intervals.find_power(*_arrays(platform, held), events, kind, watts, shares, power)
     return power
+
+
+def busy_node_seconds(
+    platform: Platform, held: IntervalSets, begin: NDArray[np.float64], end: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns (N,) seconds in which any core of each node was busy; see `busy_seconds`."""
+    busy, nodes = np.zeros((2, platform.n_nodes)), _node_arrays(platform, held)
+    intervals.add_busy_seconds(*nodes, begin, end, busy)
+    return busy[1]
+
+
+def busy_nodes_after(
+    platform: Platform, held: IntervalSets, events: NDArray[np.int64], watts: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Computes the (2 A,) sum of the watts (N,) of nodes with a busy core after each event; see `power_after`."""
+    values, kind = np.unique(watts, return_inverse=True)
+    counts = np.zeros((len(events), len(values)), np.int64)
+    intervals.count_busy(*_node_arrays(platform, held), events, kind, counts)
+    return counts @ values
+
+
+def _node_arrays(platform: Platform, held: IntervalSets) -> tuple[Ints, Ids, Ids, Ids, Ids]:
+    """The first arguments of the kernels with nodes in place of processors."""
+    owner = platform.processor_node[platform.core_processor]
+    return held.begins, held.first, held.last, owner, platform.node_first_core
 
 
 def _arrays(platform: Platform, held: IntervalSets) -> tuple[Ints, Ids, Ids, Ids, Ids]:
@@ -117,10 +145,19 @@ def total_energy(
     """Energy in J of the whole platform over `duration` seconds, by the P-state rule of :data:`PSTATES`.
 
     `core_seconds` are the (P,) busy core-seconds of each processor, `active_seconds` the (P,) seconds in which at least
-    one of its cores was busy, `down_seconds` the (P,) downtime of its node, without power.
+    one of its cores was busy, `down_seconds` the (P,) seconds in which its node was not up, where its cores draw
+    nothing.
     """
     cores = platform.cores_per_processor
     computing = PSTATES[COMPUTING].power * core_seconds
     idle = PSTATES[IDLE].power * (cores * active_seconds - core_seconds)
     package = PSTATES[IDLE_PACKAGE].power * cores * (duration - active_seconds - down_seconds)
     return float(np.sum(platform.power * (computing + idle + package)))
+
+
+def state_energy(platform: Platform, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(5,) energy in J of nodes in each :class:`NodeState`, beside that of their cores, by `Platform.state_watts`.
+
+    `seconds` are the (5, N) seconds of each node in each state.
+    """
+    return np.where(seconds > 0, platform.state_watts * seconds, 0.0).sum(axis=1)

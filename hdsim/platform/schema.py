@@ -12,6 +12,7 @@ from typing import Any
 
 from hdsim.errors import PlatformError, nearest
 from hdsim.platform.checker import Checker, Section, Types, child_path
+from hdsim.platform.states import NodeState
 from hdsim.util.text import shown, unused
 from hdsim.util.units import parse_bandwidth, parse_cpu, parse_latency, parse_size
 
@@ -98,6 +99,8 @@ class NodeType:
     storage: float  # ephemeral storage in MB
     labels: dict[str, str]
     taints: tuple[Taint, ...]
+    #: Watts beside those of processors, and seconds, by :class:`hdsim.platform.states.NodeState`; NaN: no such state.
+    states: list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def _kind(text: str) -> str:
 
 
 def _node_type(checker: Checker, value: Any, path: str, types: Types) -> NodeType:
-    optional = ("memory", "id", "cpu", "pods", "ephemeral_storage", "labels", "taints")
+    optional = ("memory", "id", "cpu", "pods", "ephemeral_storage", "labels", "taints", "states")
     spec = checker.object(value, path, required=("processors",), optional=optional)
     checker.text(spec, "id", path)
     processors = []
@@ -182,7 +185,33 @@ def _node_type(checker: Checker, value: Any, path: str, types: Types) -> NodeTyp
         _size(checker, spec, "ephemeral_storage", path, zero=True),
         _labels(checker, spec, path),
         _taints(checker, spec, path),
+        _states(checker, spec, path),
     )
+
+
+#: Keys of the power states of a node, in order of :class:`hdsim.platform.states.NodeState`.
+STATES = tuple(state.name.lower() for state in NodeState)
+#: Those that have a duration, and those that a node has which is never switched off.
+_CHANGES, _UP = ("going_down", "booting"), ("on", "idle")
+
+
+def _states(checker: Checker, holder: Mapping[str, Any], path: str) -> list[tuple[float, float]]:
+    """Returns watts and seconds of a node type by power state."""
+    place = child_path(path, "states")
+    given = holder.get("states")
+    found = {} if given is None else checker.object(given, place, optional=STATES)
+    if found.keys() & set(_CHANGES) and "off" not in found:
+        checker.fault(child_path(place, "off"), "expected a value beside going_down and booting, got none")
+    states = []
+    for name in STATES:
+        where, required = child_path(place, name), ("watts", "seconds") if name in _CHANGES else ("watts",)
+        entry = checker.object(found[name], where, required=required) if found.get(name) is not None else {}
+        missing = 0.0 if name in _UP or "off" in found else math.nan
+        watts = checker.number(entry, "watts", where, "W", zero=True, default=missing)
+        states.append((watts, checker.number(entry, "seconds", where, "s", zero=True, default=0.0)))
+    if states[NodeState.IDLE][0] > states[NodeState.ON][0]:
+        checker.fault(child_path(place, "idle"), "expected at most the watts of `on`, got more")
+    return states
 
 
 def _size(checker: Checker, holder: Mapping[str, Any], key: str, path: str, *, zero: bool = False) -> float:

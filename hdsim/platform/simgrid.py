@@ -7,6 +7,7 @@ Batsim up to 4.2.1 numbers hosts by the lexicographic order of their names; zero
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable
 from itertools import permutations
@@ -18,6 +19,8 @@ from hdsim.errors import PlatformError
 from hdsim.platform.model import Platform
 from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
 from hdsim.platform.schema import GPU
+
+log = logging.getLogger(__name__)
 
 #: The host of the scheduler, which runs no jobs.
 MASTER_HOST = "master_host"
@@ -51,6 +54,8 @@ def to_xml(platform: Platform, *, pstates: bool = True, latencies: bool = True) 
             f"expected at most {_MOST_ELEMENTS:,} cores and pairs of clusters in SimGrid XML, got {elements:,}",
             where=platform.source,
         )
+    if platform.has_state_watts or platform.can_sleep.any():
+        log.warning("%s: the power states of nodes are left out of the XML, whose hosts are cores", platform.source)
     clusters = range(platform.n_clusters)
     # SimGrid 3.32 and later refuse routes to a zone of routing "None".
     master = _element("zone", [_host(MASTER_HOST, "1Gf", "0.0:0.0")], id="master", routing="Full")

@@ -21,7 +21,7 @@ WIDTH = 40
 #: Value of a setting that is null or that a run does not have.
 NONE = "none"
 #: Groups of the configuration whose value stands for a class; their other keys are its settings.
-_CLASSES = ("agent", "controller", "backend", "contention", "network", "failures")
+_CLASSES = ("agent", "controller", "backend", "contention", "network", "failures", "power")
 #: Groups whose value is the name of a file.
 _FILES = ("platform", "workload")
 #: Classes that need no ``key=`` before their name.

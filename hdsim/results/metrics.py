@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import UNFINISHED, FinalState
+from hdsim.platform.power import IDLE_PACKAGE, PSTATES, state_energy
+from hdsim.platform.states import NodeState
 from hdsim.scheduling.rules import TAU
 
 if TYPE_CHECKING:
@@ -63,6 +65,15 @@ QUANTITIES = (
     "execution_time",
     "slowdown_factor",
 )
+#: Power states of nodes, see :class:`hdsim.platform.states.NodeState`, in words, and where they are known.
+_STATES = {
+    "on": "that serve a job",
+    "idle": "that are up and idle",
+    "going_down": "that go down",
+    "off": "that are off",
+    "booting": "that boot",
+}
+_SLEEP = "where nodes sleep"
 #: All metrics by name, those of :func:`statistics` by the name of the quantity.
 METRICS: dict[str, Metric] = {
     "makespan": Metric("s", _LOWER, "last finish minus first submission"),
@@ -121,6 +132,15 @@ METRICS: dict[str, Metric] = {
     "restarts": Metric("", _LOWER, "restarts of jobs after a failure; where nodes fail"),
     "lost_work": Metric("core s", _LOWER, "core-seconds of running undone by failures; where nodes fail"),
     "goodput": Metric("", _HIGHER, "share of the core-seconds held by jobs that was not lost; where nodes fail"),
+    **{
+        f"node_hours_{state}": Metric("h", _NEITHER, f"hours of nodes {what}; {_SLEEP}")
+        for state, what in _STATES.items()
+    },
+    **{
+        f"joules_{state}": Metric("J", _NEITHER, f"energy of nodes {what}; {_SLEEP}") for state, what in _STATES.items()
+    },
+    "boots": Metric("", _NEITHER, f"boots of nodes; {_SLEEP}"),
+    "failed_boots": Metric("", _LOWER, f"boots of nodes that did not come up; {_SLEEP}"),
     "jobs_per_second": Metric("jobs/s of wall time", _HIGHER, "ended jobs / wall time of the replay"),
 }
 #: Metrics of `hdsim bsp`; where several gangs share a machine, their means.
@@ -265,6 +285,7 @@ def summary(result: FullReplay) -> dict[str, float]:
         **({} if result.platform.n_gpus == 0 else accelerators(result, makespan)),
         **({} if result.outages is None else reliability(result)),
         **({} if result.costs is None else result.costs.metrics),
+        **({} if result.node_states is None else node_states(result)),
         **(gangs(result) if result.gangs else {}),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
@@ -310,6 +331,27 @@ def reliability(result: FullReplay) -> dict[str, float]:
         "restarts": float(held.restarts(len(result.workload)).sum()),
         "lost_work": lost,
         "goodput": 1 - lost / used if used > 0 else 1.0,
+    }
+
+
+def node_states(result: FullReplay) -> dict[str, float]:
+    """Hours and joules of nodes by power state, ``boots`` and ``failed_boots``; the joules add up to the energy."""
+    platform, spans, seconds = result.platform, result.node_states, result.state_seconds
+    assert spans is not None
+    asleep = PSTATES[IDLE_PACKAGE].power * platform.cores_per_processor * platform.power
+    idle = np.add.reduceat(asleep, platform.node_first_processor[:-1]) @ seconds[NodeState.IDLE]
+    joules = state_energy(platform, seconds)
+    joules[NodeState.IDLE] += idle
+    joules[NodeState.ON] = result.energy_joules - joules[NodeState.IDLE :].sum()
+    boots = spans.state == NodeState.BOOTING
+    ends = zip(spans.node[boots].tolist(), spans.end[boots].tolist(), strict=True)
+    outages = result.outages
+    failed = set() if outages is None else set(zip(outages.node.tolist(), outages.down.tolist(), strict=True))
+    return {
+        **{f"node_hours_{name}": float(seconds[row].sum()) / 3600.0 for row, name in enumerate(_STATES)},
+        **{f"joules_{name}": float(joules[row]) for row, name in enumerate(_STATES)},
+        "boots": float(boots.sum()),
+        "failed_boots": float(sum(end in failed for end in ends)),
     }
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hdsim.failures import Outages
     from hdsim.gangs.simulation import GangRun
     from hdsim.platform.model import Platform
+    from hdsim.platform.states import StateSpans
     from hdsim.results.period import Period
     from hdsim.results.segments import Segments
     from hdsim.workload.model import Workload
@@ -67,6 +68,10 @@ class Replay(Protocol):
     @property
     def outages(self) -> Outages | None:
         """When nodes were down, None where they do not fail."""
+
+    @property
+    def node_states(self) -> StateSpans | None:
+        """When nodes were going down, off or booting, None where they do not sleep."""
 
     @property
     def oversubscribed(self) -> tuple[NDArray[np.int32], Floats, Floats]:
@@ -122,6 +127,10 @@ class FullReplay(Replay, Protocol):
     @property
     def costs(self) -> Any:
         """Energy, price and emissions in the facility, a :class:`hdsim.results.costs.Costs`; None without one."""
+
+    @property
+    def state_seconds(self) -> Floats:
+        """(5, N) s of each node in each :class:`hdsim.platform.states.NodeState`, for as long as energy counts."""
 
     @property
     def energy_joules(self) -> float:

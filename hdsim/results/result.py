@@ -19,6 +19,7 @@ from hdsim.cluster.state import FinalState
 from hdsim.errors import nearest
 from hdsim.facility.model import Facility, is_none
 from hdsim.platform import power
+from hdsim.platform.states import NodeState
 from hdsim.results import details
 from hdsim.results.metrics import slowdown, summary
 from hdsim.results.period import Period
@@ -276,11 +277,32 @@ class Result(Schedule):
         if held.amounts is not None:
             return math.nan
         core_seconds, active = power.busy_seconds(self.platform, held.held, held.begin, held.end)
-        platform = self.platform
-        if self.outages is None:
-            return power.total_energy(platform, core_seconds, active, end)
-        down = self.outages.seconds(platform.n_nodes, end)[platform.processor_node]
-        return power.total_energy(platform, core_seconds, active, end, down)
+        platform, nodes = self.platform, self.platform.n_nodes
+        away = 0.0 if self.outages is None else self.outages.seconds(nodes, end)
+        if self.node_states is not None:
+            away = away + self.node_states.until(end).seconds(nodes).sum(axis=0)
+        if isinstance(away, np.ndarray):
+            away = away[platform.processor_node]
+        joules = power.total_energy(platform, core_seconds, active, end, away)
+        if platform.has_state_watts:
+            joules += float(power.state_energy(platform, self.state_seconds).sum())
+        return joules
+
+    @cached_property
+    def state_seconds(self) -> NDArray[np.float64]:
+        """(5, N) s that each node spent in each :class:`hdsim.platform.states.NodeState`, for as long as energy counts.
+
+        A node that is down is in none of them.
+        """
+        end, nodes = powered_until(self.finish_time, self.end_time, self.segments), self.platform.n_nodes
+        held = self.segments.until(end)
+        seconds = np.zeros((len(NodeState), nodes))
+        if self.node_states is not None:
+            seconds = self.node_states.until(end).seconds(nodes)
+        seconds[NodeState.ON] = power.busy_node_seconds(self.platform, held.held, held.begin, held.end)
+        down = 0.0 if self.outages is None else self.outages.seconds(nodes, end)
+        seconds[NodeState.IDLE] = end - down - seconds.sum(axis=0)
+        return seconds
 
     @cached_property
     def costs(self) -> Costs | None:

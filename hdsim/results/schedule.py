@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
+from hdsim.platform.states import StateSpans
 from hdsim.results.segments import Segments
 from hdsim.util.arrays import Floats, Ints, objects
 from hdsim.util.intervals import IntervalSets
@@ -47,6 +48,7 @@ class Schedule:
     failed_permanently: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     failed_starts: tuple[FailedStart, ...] = ()
     outages: Outages | None = None
+    node_states: StateSpans | None = None
     time_breakdown: TimeBreakdown | None = None
     gangs: Mapping[int, GangRun] = field(default_factory=dict)
     interrupted: bool = False
@@ -98,7 +100,7 @@ class Schedule:
         last = max(float(finish.max(initial=0.0)), float(earlier.end.max(initial=0.0)))
         end_time = cluster.now if interrupted else last
         busy_until = np.where(np.isnan(finish_time), end_time, finish_time)
-        done = FinalState.COMPLETED_SUCCESSFULLY
+        done, states = FinalState.COMPLETED_SUCCESSFULLY, cluster.node_states
         return cls(
             platform=cluster.platform,
             workload=cluster.workload,
@@ -111,6 +113,7 @@ class Schedule:
             failed_permanently=np.array(cluster.failed_permanently, np.int64),
             failed_starts=tuple(cluster.failed_starts),
             outages=Outages.of(cluster.outages).begun_before(end_time) if cluster.nodes_fail else None,
+            node_states=None if states is None else StateSpans.of(states.all_spans(cluster.now)).until(end_time),
             time_breakdown=cluster.time_breakdown,
             gangs={job: running.run(complete=state[job] == done) for job, running in cluster.gangs.items()},
             interrupted=interrupted,

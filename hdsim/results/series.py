@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
-from hdsim.platform.power import IDLE_PACKAGE, PSTATES, power_after
+from hdsim.platform.power import IDLE_PACKAGE, PSTATES, busy_nodes_after, power_after
+from hdsim.platform.states import NodeState
 from hdsim.results.segments import powered_until
 
 if TYPE_CHECKING:
@@ -198,12 +199,45 @@ def down_resources(result: Replay) -> StepFunction:
     return _down(result, (platform.node_cpu_cores + platform.node_gpus).astype(np.float64))
 
 
+def away_resources(result: Replay, state: NodeState) -> StepFunction:
+    """Cores and GPUs of nodes in a power state other than up."""
+    platform = result.platform
+    return _away(result, state, (platform.node_cpu_cores + platform.node_gpus).astype(np.float64))
+
+
 def _down(result: Replay, amounts: Floats) -> StepFunction:
     """Sum of an amount a node over the nodes that are down."""
     outages = result.outages
     if outages is None:
         return accumulate(np.zeros(0), np.zeros(0), result.end_time)
     return _between(outages.down, outages.up, amounts[outages.node], result.end_time)
+
+
+def nodes_by_state(result: Replay) -> dict[str, StepFunction]:
+    """Nodes in each :class:`hdsim.platform.states.NodeState`, by its name in small letters; ``down`` is by failures."""
+    nodes, end = float(result.platform.n_nodes), result.end_time
+    ran = result.segments
+    times = np.concatenate([ran.begin, ran.end])
+    events = np.argsort(times, kind="stable")
+    busy = busy_nodes_after(result.platform, ran.held, events, np.ones(result.platform.n_nodes))
+    found = {"on": _steps(times[events], busy, end, 0.0)}
+    for state in (NodeState.GOING_DOWN, NodeState.OFF, NodeState.BOOTING):
+        found[state.name.lower()] = _away(result, state, np.ones(result.platform.n_nodes))
+    found["down"] = down_nodes(result)
+    times = np.unique(np.concatenate([steps.times for steps in found.values()]))
+    idle = np.full(len(times), nodes)
+    for steps in found.values():
+        idle -= steps.at(times)
+    return {"on": found.pop("on"), "idle": StepFunction(times, idle, end), **found}
+
+
+def _away(result: Replay, state: NodeState, amounts: Floats) -> StepFunction:
+    """Sum of an amount a node (N,) over the nodes in a state other than up."""
+    spans = result.node_states
+    if spans is None:
+        return accumulate(np.zeros(0), np.zeros(0), result.end_time)
+    here = spans.state == state
+    return _between(spans.begin[here], spans.end[here], amounts[spans.node[here]], result.end_time)
 
 
 def queue_length(result: Replay) -> StepFunction:
@@ -261,24 +295,50 @@ def _contention(result: Replay, column: int) -> StepFunction:
     return StepFunction(steps.times, np.round(steps.values, 9) + 0.0, steps.end)
 
 
-def power(result: Replay) -> StepFunction:
-    """Power of all cores together in W, processor by processor: an idle core draws more beside a busy one.
+def power(result: Replay, nodes: NDArray[np.bool_] | None = None) -> StepFunction:
+    """Power of all nodes together in W, or of some (N,); an idle core draws more beside a busy one of its processor.
 
     Its integral is the energy of the replay.
     """
     end = powered_until(result.finish_time, result.end_time, result.segments)
     platform, ran = result.platform, result.segments.until(end)
+    chosen = np.ones(platform.n_nodes) if nodes is None else nodes.astype(np.float64)
+    of_core = platform.power * chosen[platform.processor_node]
     times = np.concatenate([ran.begin, ran.end])
     events = np.argsort(times, kind="stable")
-    asleep = PSTATES[IDLE_PACKAGE].power * platform.cores_per_processor * platform.power
-    steps = _steps(times[events], power_after(platform, ran.held, events), end, float(asleep.sum()))
-    if result.outages is None:
+    asleep = PSTATES[IDLE_PACKAGE].power * platform.cores_per_processor * of_core
+    steps = _steps(times[events], power_after(platform, ran.held, events, of_core), end, float(asleep.sum()))
+    if result.outages is None and not platform.has_state_watts and result.node_states is None:
         return steps
-    # A node that is down, and idle, draws nothing.
-    down = _down(result, np.add.reduceat(asleep, platform.node_first_processor[:-1]))
-    times = np.union1d(steps.times, down.times)
+    # A node that is down draws nothing, and one that is not up what its state says.
+    idle = np.add.reduceat(asleep, platform.node_first_processor[:-1])
+    watts = np.nan_to_num(platform.state_watts) * chosen
+    if watts[NodeState.IDLE].any():
+        idle = idle + watts[NodeState.IDLE]
+    parts = [_down(result, -idle)]
+    if result.node_states is not None:
+        spans = result.node_states.until(end)
+        parts.append(_counted(spans.begin, spans.end, (watts - idle)[spans.state, spans.node], end))
+    if watts[: NodeState.GOING_DOWN].any():
+        base, more = float(watts[NodeState.IDLE].sum()), watts[NodeState.ON] - watts[NodeState.IDLE]
+        parts.append(_steps(times[events], base + busy_nodes_after(platform, ran.held, events, more), end, base))
+    times = np.unique(np.concatenate([steps.times, *(part.times for part in parts)]))
     times = times[times <= end]
-    return StepFunction(times, steps.at(times) - down.at(times), end)
+    values = steps.at(times)
+    for part in parts:
+        values = values + part.at(times)
+    return StepFunction(times, values, end)
+
+
+def _counted(begins: Floats, ends: Floats, amounts: Floats, end: float) -> StepFunction:
+    """Sum of what each span contributes, as counts of equal amounts, which leave no rest of rounding."""
+    total = accumulate(np.zeros(0), np.zeros(0), end)
+    for amount in np.unique(amounts).tolist():
+        here = amounts == amount
+        number = _between(begins[here], ends[here], 1.0, end)
+        times = np.union1d(total.times, number.times)
+        total = StepFunction(times, total.at(times) + amount * number.at(times), end)
+    return total
 
 
 def _held_on_nodes(held: Segments, *, gpus: bool) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:

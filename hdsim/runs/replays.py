@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.config.inputs import read_platform, read_workload
 from hdsim.errors import ConfigError
 from hdsim.runs.command import Command
+from hdsim.simulation.setup import MODELS
 
 if TYPE_CHECKING:
     from hdsim.backends.base import Backend
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
-
-# Configuration groups of the models of a backend.
-_MODELS = ("contention", "network", "failures")
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     workload = read_workload(config, platform, backend=backend)
     Period.checked(config, workload.submission_time)
     Facility.of(config.get("facility"), platform, workload, config["seed"])
-    backend.check(platform, workload, **{key: config[key] for key in _MODELS})
+    backend.check(platform, workload, **{key: config[key] for key in MODELS})
     return Inputs(platform, workload, agent, backend)
 
 
@@ -73,7 +71,7 @@ def replay(
 
     `progress` is as in :func:`hdsim.simulation.simulation.simulate`; None is a bar on a terminal.
     """
-    options = {key: config[key] for key in (*_MODELS, "seed")}
+    options = {key: config[key] for key in (*MODELS, "seed")}
     if "facility" in config:
         options["facility"] = config["facility"]
     options |= {"progress": sys.stderr.isatty() if progress is None else progress, "config": config}

@@ -54,7 +54,8 @@ def compiled_cores(
 ) -> CompiledCores | None:
     """Returns the replay of what has been set up, None if cores are not interchangeable or there is contention."""
     rules, refused = stock_rules(setup.agent), setup.infeasible
-    if rules is None or not has_kernel(rules) or setup.contention is not None or setup.failures is not None:
+    plain = setup.contention is None and setup.failures is None and setup.power is None
+    if rules is None or not has_kernel(rules) or not plain:
         return None
     ranked = interchangeable_cores(platform, workload, setup.agent.core_policy)
     if ranked is None:

@@ -50,7 +50,8 @@ def compiled_nodes(
 ) -> CompiledNodes | None:
     """Returns the replay of what has been set up, None if only the engine has what it needs."""
     rules, model = stock_rules(setup.agent), setup.contention
-    if rules is None or not has_kernel(rules) or rules.backfill not in _BACKFILLS or setup.failures is not None:
+    plain = setup.failures is None and setup.power is None
+    if rules is None or not has_kernel(rules) or rules.backfill not in _BACKFILLS or not plain:
         return None
     if (model is not None and not model.has_kernel) or not has_plain_jobs(platform, workload):
         return None

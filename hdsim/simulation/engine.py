@@ -20,6 +20,7 @@ from hdsim.cluster.state import Cluster, FinalState
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.scheduling.machine.walltime import reaches_walltime
 from hdsim.simulation.agenda import AFTER_NODES, FIRST, Agenda
+from hdsim.simulation.node_power import NodePower
 from hdsim.simulation.outages import NodeOutages, Repair
 from hdsim.util.arrays import Floats
 from hdsim.util.copies import with_own_containers
@@ -27,6 +28,7 @@ from hdsim.util.copies import with_own_containers
 if TYPE_CHECKING:
     from hdsim.contention.kernels import speeds
     from hdsim.failures import Failures
+    from hdsim.power import PowerManagement
     from hdsim.simulation.executor import CoreIds, Executor, JobProgress
     from hdsim.workload.model import Workload
 
@@ -70,6 +72,8 @@ class Engine(simpy.Environment):
         infeasible: Jobs that are rejected at their submission.
         failures: Failure model, None without failures.
         rng: Source of the draws of the failure model.
+        power: Power management, None where nodes do not sleep.
+        boots: Source of the draws of boots that fail, None for boots that never do.
     """
 
     def __init__(
@@ -82,6 +86,8 @@ class Engine(simpy.Environment):
         infeasible: Iterable[int] = (),
         failures: Failures | None = None,
         rng: np.random.Generator | None = None,
+        power: PowerManagement | None = None,
+        boots: np.random.Generator | None = None,
     ) -> None:
         super().__init__()
         self.cluster, workload = cluster, cluster.workload
@@ -105,6 +111,7 @@ class Engine(simpy.Environment):
         # Whether the dates of jobs are those of the executor.
         self._settled = True
         self._outages = None if failures is None else NodeOutages(self, failures, rng)
+        self._power = None if power is None else NodePower(self, power, boots)
 
     @property
     def executor(self) -> str:
@@ -190,7 +197,11 @@ class Engine(simpy.Environment):
             self._idle_instants = 0
             running = cluster.running
             for job in cluster.started:
-                executor.start(job, running[job], now)
+                if job in cluster.starting:
+                    assert self._power is not None
+                    self._power.wait(job)
+                else:
+                    executor.start(job, running[job], now)
             cluster.started.clear()
         if cluster.speed_changes:
             for cores, share in cluster.speed_changes:
@@ -208,6 +219,8 @@ class Engine(simpy.Environment):
             cluster.requeued.clear()
         if cluster.calls:
             self._schedule_calls()
+        if self._power is not None:
+            self._power.apply()
 
     def wait_until(self, time: float) -> None:
         """Advances the clock to a time in seconds before the next event."""
@@ -225,6 +238,8 @@ class Engine(simpy.Environment):
         """
         if self._outages is not None and not to_come:
             self._outages.forget(memo)
+        if self._power is not None and not to_come:
+            self._power.forget(memo)
         memo.update({id(self._queue): [], id(self._eid): count(), id(self.on_settled): None})
         other = with_own_containers(self, memo)
         outages = other._outages
@@ -249,7 +264,8 @@ class Engine(simpy.Environment):
     def rest(self) -> Rest | None:
         """Returns the events to come; None if there are others than arrivals and ends of rigid jobs."""
         cluster, agenda, executor = self.cluster, self._agenda, self._executor
-        if agenda.actions or self._queue or cluster.held or cluster.started or cluster.core_speed is not None:
+        waits = self._queue or cluster.held or cluster.started
+        if agenda.actions or waits or self._power is not None or cluster.core_speed is not None:
             return None
         rigid = executor.rigid_jobs()
         if rigid is None:
@@ -280,8 +296,11 @@ class Engine(simpy.Environment):
                 seconds = float(remaining(job))
                 if not 0 <= seconds < math.inf:
                     raise ConfigError(f"expected at least 0 s for job {job}, got {seconds:g}", where="fork: runtimes")
-                runtimes[job] = seconds + (executor.worked(job, now, starts[job]) if job in cluster.running else 0.0)
+                runs = job in cluster.running and job not in cluster.starting
+                runtimes[job] = seconds + (executor.worked(job, now, starts[job]) if runs else 0.0)
         dates = executor.set_runtimes(runtimes, starts, now)
+        if cluster.starting:
+            dates = {job: date for job, date in dates.items() if job not in cluster.starting}
         self._too_long.clear()
         if self._kill_at_walltime:
             dates = {job: self._limited(job, date) for job, date in dates.items()}
@@ -419,9 +438,24 @@ class Engine(simpy.Environment):
             raise DecisionError(f"progress: expected a running job, got {job}")
         return self._executor.progress(job, self.cluster.now)
 
-    def interrupt(self, job: int, interval: float | None) -> None:
-        """Returns a running job to the queue; see :meth:`hdsim.simulation.executor.Executor.interrupt`."""
+    def begin(self, job: int) -> None:
+        """Starts a job that is STARTING."""
         cluster = self.cluster
+        self._settled = False
+        cluster.confirm_start(job, cluster.now)
+        self._executor.start(job, cluster.running[job], cluster.now)
+        assert self._power is not None
+        if job in self._power.doomed:
+            self._power.doomed.remove(job)
+            self.schedule_at(cluster.now, self._kill, job)
+
+    def interrupt(self, job: int, interval: float | None) -> None:
+        """Returns a running job, or one that is STARTING, to the queue; see `Executor.interrupt`."""
+        cluster = self.cluster
+        if self._power is not None and job in cluster.starting:
+            self._power.forget_job(job)
+            cluster.start_failed(job, "a node failed, or the job was put back into the queue")
+            return
         self._agenda.dates.pop(job, None)
         self._settled = False
         lost = self._executor.interrupt(job, cluster.now, cluster.starting_time[job], interval)
@@ -482,7 +516,10 @@ class Engine(simpy.Environment):
         self._submit(job)
 
     def _kill(self, job: int) -> None:
-        if job in self.cluster.running:
+        if job in self.cluster.starting:
+            assert self._power is not None
+            self._power.doomed.add(job)
+        elif job in self.cluster.running:
             self.stop(job, FinalState.COMPLETED_KILLED)
 
     def _requeue(self, job: int) -> None:

@@ -279,7 +279,8 @@ class Uncontended(RigidExecutor):
             self._speed = self._peak.copy()
             self._job_of_core = np.full(platform.n_cores, _NONE)
             for job, placement in running.items():
-                self._job_of_core[self._ids(placement)] = job
+                if job not in self._cluster.starting:
+                    self._job_of_core[self._ids(placement)] = job
         chosen = np.asarray(cores, np.int64)
         self._speed[chosen] = self._peak[chosen] * share
         jobs = [job for job in dict.fromkeys(self._job_of_core[chosen].tolist()) if job != _NONE]

@@ -129,7 +129,7 @@ class NodeOutages:
         """Interrupts the jobs on a node."""
         cluster = self._engine.cluster
         for job in cluster.cores.jobs_on(node):
-            if cluster.allocations.restarts.get(job, 0) < self._max_restarts:
+            if job in cluster.starting or cluster.allocations.restarts.get(job, 0) < self._max_restarts:
                 self._engine.interrupt(job, self._interval)
             else:
                 cluster.failed_permanently.append(job)

@@ -15,9 +15,10 @@ from hdsim.cluster.state import Cluster
 from hdsim.contention import Contention
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
 from hdsim.facility.model import Facility, Outlook
-from hdsim.failures import Failures
+from hdsim.failures import External, Failures
 from hdsim.network import Network
 from hdsim.platform.schema import CORES, QUANTITIES
+from hdsim.power import PowerManagement
 from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.contended import Contended
@@ -43,9 +44,12 @@ _TYPES = {
     "contention": PluginType("contention", Contention, "hdsim.contention.Contention"),
     "network": PluginType("network", Network, "hdsim.network.Network"),
     "failures": PluginType("failures", Failures, "hdsim.failures.Failures"),
+    "power": PluginType("power", PowerManagement, "hdsim.power.PowerManagement"),
 }
-#: Index of the random stream of outages among those of a seed.
-_OUTAGES = 1
+#: Groups of the models of a replay.
+MODELS = tuple(_TYPES)
+#: Indices of the random streams of outages and of boots among those of a seed.
+_OUTAGES, _BOOTS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class ReplaySetup:
     contention: Contention | None  # contention model, None if no job can be slowed down
     network: Network | None  # network model, None if there are no messages
     failures: Failures | None  # failure model, None without failures
+    power: PowerManagement | None  # power management, None where nodes do not sleep
     infeasible: Ints  # jobs that do not fit on the empty platform
     seed: int
     rng: np.random.Generator  # source of the draws of the scheduler, also ``cluster.rng``
@@ -68,10 +73,12 @@ class ReplaySetup:
 
     def engine(self, *, kill_at_walltime: bool, batch_events: bool) -> Engine:
         """Creates the engine; see :class:`hdsim.simulation.simulation.Simulation` for the arguments."""
-        cluster, rng = self.cluster, None
+        cluster, rng, boots = self.cluster, None, None
         if self.failures is not None:
             # Outages have their own random stream, independent of the draws of the scheduler.
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_OUTAGES,)))
+        if self.power is not None and self.power.boot_failure:
+            boots = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_BOOTS,)))
         return Engine(
             cluster,
             make_executor(cluster, self.contention, self.network),
@@ -80,6 +87,8 @@ class ReplaySetup:
             infeasible=self.infeasible.tolist(),
             failures=self.failures,
             rng=rng,
+            power=self.power,
+            boots=boots,
         )
 
 
@@ -108,6 +117,7 @@ def set_up(
     network: Model = "none",
     failures: Model = "none",
     facility: Model = "none",
+    power: Model = "none",
     seed: int,
     confirms_starts: bool = False,
     open_ended: bool = False,
@@ -129,7 +139,10 @@ def set_up(
     if links is not None and np.isinf(platform.local_bandwidth).all():
         log.warning("the links of %s have unlimited bandwidth: messages take only their latencies", platform.name)
     breakdowns: Failures | None = make_model("failures", failures, platform)
-    faults = quantities_faults(platform, workload, model) + gang_faults(platform, workload, breakdowns)
+    management: PowerManagement | None = make_model("power", power, platform)
+    if management is not None and management.boot_failure and breakdowns is None:
+        breakdowns = External(platform)
+    faults = quantities_faults(platform, workload, model, management) + gang_faults(platform, workload, breakdowns)
     if faults:
         raise ConfigError.many([ConfigError(fault, where="platform.kind") for fault in faults])
     rng = np.random.default_rng(seed)
@@ -142,6 +155,7 @@ def set_up(
         core_policies=agent.core_policies,
         needs_processors=model is not None or workload.has_programs,
         nodes_fail=breakdowns is not None,
+        resume_rate=None if management is None else management.resume_rate,
         confirms_starts=confirms_starts,
         open_ended=open_ended,
         has_core_ids=has_core_ids,
@@ -160,7 +174,9 @@ def set_up(
         if cluster is not None:
             first = int(infeasible[0])
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
-    return ReplaySetup(agent, make_cluster, model, links, breakdowns, infeasible, seed, rng)
+    if management is not None:
+        log.info("power: nodes that sleep are replayed by events, not in compiled code")
+    return ReplaySetup(agent, make_cluster, model, links, breakdowns, management, infeasible, seed, rng)
 
 
 def _in_facility(make_cluster: Callable[[], Cluster], facility: Facility) -> Cluster:
@@ -170,7 +186,9 @@ def _in_facility(make_cluster: Callable[[], Cluster], facility: Facility) -> Clu
     return cluster
 
 
-def quantities_faults(platform: Platform, workload: Workload, contention: Contention | None) -> list[str]:
+def quantities_faults(
+    platform: Platform, workload: Workload, contention: Contention | None, power: PowerManagement | None
+) -> list[str]:
     """Returns what a platform of kind ``quantities`` cannot simulate."""
     if platform.kind != QUANTITIES:
         return []
@@ -180,6 +198,8 @@ def quantities_faults(platform: Platform, workload: Workload, contention: Conten
         faults.append(f"contention: expected none with quantities of nodes, got {name}")
     if workload.has_programs:
         faults.append("expected jobs without programs with quantities of nodes; some jobs have several steps")
+    if power is not None:
+        faults.append("power: expected none with quantities of nodes, whose cores have no watts")
     return faults
 
 
@@ -196,10 +216,10 @@ def gang_faults(platform: Platform, workload: Workload, failures: Failures | Non
 
 
 def make_model(group: str, spec: Model, platform: Platform) -> Any:
-    """Creates a contention, network or failure model, None if there is none.
+    """Creates a contention, network or failure model or power management, None if there is none.
 
     Args:
-        group: ``contention``, ``network`` or ``failures``.
+        group: ``contention``, ``network``, ``failures`` or ``power``.
         spec: Name or content of a file in ``conf/GROUP``.
         platform: The platform.
 

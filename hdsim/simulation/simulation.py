@@ -59,6 +59,7 @@ class Simulation:
         failures: Name of a file in ``conf/failures``, or its content as a mapping; ``external`` for outages by
             processes of the user.
         facility: Name of a file in ``conf/facility``, or some of its content as a mapping.
+        power: Name of a file in ``conf/power``, or its content as a mapping.
         seed: Seed of everything random in the replay.
         kill_at_walltime: Kill jobs at their walltime.
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
@@ -82,6 +83,7 @@ class Simulation:
         network: Model = "none",
         failures: Model = "none",
         facility: Model = "none",
+        power: Model = "none",
         seed: int = 0,
         kill_at_walltime: bool = False,
         batch_events: bool = True,
@@ -89,7 +91,8 @@ class Simulation:
         check: bool = False,
     ) -> None:
         platform, workload = inputs(platform, workload, seed)
-        given: dict[str, Any] = {"agent": agent, "contention": contention, "network": network, "failures": failures}
+        models = {"contention": contention, "network": network, "failures": failures, "power": power}
+        given: dict[str, Any] = {"agent": agent, **models}
         if facility != "none":
             given["facility"] = facility
         setup = set_up(platform, workload, **given, seed=seed, open_ended=open_ended)
@@ -164,7 +167,8 @@ class Simulation:
 
         Nothing slows, interrupts or kills a job then.
         """
-        models, policy = (self.setup.contention, self.setup.failures), self.agent.core_policy
+        setup, policy = self.setup, self.agent.core_policy
+        models = setup.contention, setup.failures, setup.power
         plain = all(model is None for model in models) and not self._events["kill_at_walltime"]
         plain = plain and self.cluster.only_counts
         return plain and interchangeable_cores(self.platform, self.workload, policy) is not None
@@ -362,7 +366,7 @@ def simulate(
         agent: See there.
         progress: See :meth:`Simulation.run`.
         config: Configuration, stored in the result.
-        **options: See :class:`Simulation`: contention, network, failures, facility, seed, kill_at_walltime,
+        **options: See :class:`Simulation`: contention, network, failures, power, facility, seed, kill_at_walltime,
             batch_events, check.
 
     Returns:

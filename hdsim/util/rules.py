@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.util.units import LONGEST_TIME
+from hdsim.util.units import DURATION_UNITS, LONGEST_TIME, parse_duration
 
 
 @dataclass(frozen=True)
@@ -85,3 +85,21 @@ def require(group: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) ->
     found = [fault for fault in faults if fault is not None]
     if found:
         raise ConfigError.many(found)
+
+
+def duration(value: float | str, where: str, *, zero: bool = False) -> float:
+    """Returns a setting in seconds, given as a number or as a text with a unit; `zero` allows 0.
+
+    Raises:
+        ConfigError: The setting is not a duration.
+    """
+    try:
+        seconds = parse_duration(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ConfigError(str(error), where=where) from None
+    if not is_finite(seconds) or seconds < 0 or (seconds == 0 and not zero):
+        least = ">= 0" if zero else "> 0"
+        raise ConfigError(
+            f"expected seconds {least} or a text with a unit ({', '.join(DURATION_UNITS)}), got {value!r}", where=where
+        )
+    return float(seconds)

@@ -104,6 +104,13 @@ def test_every_option_of_failures_can_be_made(composer: Composer, tmp_path: Path
     assert (model is None) == (name == "none")
 
 
+@pytest.mark.parametrize("name", [name for name in options("power") if name != "custom"])
+def test_every_option_of_power_can_be_made(composer: Composer, name: str) -> None:
+    states = {"off": {"watts": 1}, "booting": {"watts": 2, "seconds": 60}}
+    platform = hdsim.Platform.homogeneous(2, 4, states=states)
+    assert (make_model("power", compose(composer, f"power={name}")["power"], platform) is None) == (name == "none")
+
+
 @pytest.mark.parametrize("name", [name for name in options("contention") if name != "custom"])
 def test_every_contention_option_can_be_made(composer: Composer, name: str) -> None:
     from hdsim import Platform

@@ -208,7 +208,10 @@ def test_files_and_their_settings(evaluate: Any, tmp_path: Path) -> None:
     [
         ({"rules": "esay"}, "rules: expected one of strict, greedy, easy, conservative, committed, .*, got 'esay'"),
         ({"rules": "easy committed"}, "rules: expected one rule or more, committed and rlscheduler without others"),
-        ({"sources": "home since=0.5"}, "expected a trace file for arrival_factor, whole, since and like, got a family"),
+        (
+            {"sources": "home since=0.5"},
+            "expected a trace file for arrival_factor, whole, since and like, got a family",
+        ),
         ({"sources": "lublin_256 since=2"}, "expected a share between 0 and 1 without whole, got since=2"),
         ({"agents": "sjf"}, "agents: expected NAME: AGENT KEY=VALUE"),
         ({"agents": "a: sjf core_policy=x"}, "agents: expected settings of one of"),

@@ -446,7 +446,7 @@ def test_cycles_of_an_agent_are_collected() -> None:
     assert not gc.get_freeze_count()
 
 
-@pytest.mark.parametrize("group", ["contention", "network", "failures"])
+@pytest.mark.parametrize("group", ["contention", "network", "failures", "power"])
 def test_a_model_is_a_name_or_settings(group: str) -> None:
     platform = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
     workload = hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1])

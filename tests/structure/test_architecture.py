@@ -25,7 +25,7 @@ LAYERS = (
     ("failures", "network", "workload"),
     ("gangs", "site"),
     ("contention", "cluster", "facility"),
-    ("scheduling",),
+    ("power", "scheduling"),
     ("results",),
     ("decisions", "simulation", "report"),
     ("kubernetes", "slurm"),

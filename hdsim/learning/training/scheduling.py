@@ -21,6 +21,7 @@ from hdsim.learning.training.task import EpisodeTask, check_patience, untrained_
 from hdsim.learning.training.windows import held_out_windows
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import make_agent
+from hdsim.simulation.setup import MODELS
 from hdsim.simulation.simulation import simulate
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class SchedulingTask(EpisodeTask):
         )
         most = max(part.stop - part.start for part in (*validation, *test))
         # Options that episodes and replays share.
-        options = {**{group: config[group] for group in ("contention", "network", "failures")}, **backend.episodes}
+        options = {**{group: config[group] for group in MODELS}, **backend.episodes}
         _check_traces(traces, workload, (*validation, *test))
         windows = [] if traces else [(part.start, part.stop - part.start) for part in (*validation, *test)]
         settings = {

@@ -56,6 +56,7 @@ OUTPUTS = (
     "platform.json",
     "oversubscription.csv",
     "outages.csv",
+    "node_states.csv",
     "interruptions.csv",
     "failed_starts.csv",
     "allocations.csv",

@@ -21,6 +21,7 @@ from hdsim.cluster.stores.quantities import NodeAmounts
 from hdsim.errors import ConfigError
 from hdsim.failures import Outages
 from hdsim.platform.model import Platform
+from hdsim.platform.states import StateSpans
 from hdsim.results import details
 from hdsim.results.metrics import register
 from hdsim.results.own_metrics import recorded
@@ -31,9 +32,11 @@ from hdsim.results.run_directory.formats import (
     DONE,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
+    NODE_STATE_COLUMNS,
     OWN_COLUMNS,
     POD_TIMES,
     RUN,
+    STATE_NAMES,
     WALL_METRICS,
     Reader,
     integers,
@@ -81,6 +84,7 @@ class Run:
     oversubscribed: tuple[NDArray[np.int32], Floats, Floats]
     segments: Segments
     outages: Outages | None
+    node_states: StateSpans | None
     pods: Mapping[str, Floats]
     contention: Floats
 
@@ -232,6 +236,7 @@ def read(path: str | Path, *, full: bool = True) -> Run:
         spans,
         segments,
         _read_outages(path / "outages.csv", platform),
+        _read_node_states(path / "node_states.csv", platform),
         _read_pods(path / "pods.csv"),
         _read_contention(path / "contention.csv"),
     )
@@ -347,6 +352,28 @@ def _read_outages(path: Path, platform: Platform) -> Outages | None:
     if not (down <= up).all():
         raise ConfigError("expected down, and up after it or nothing", where=str(path))
     return Outages(node, down, up)
+
+
+def _read_node_states(path: Path, platform: Platform) -> StateSpans | None:
+    if not path.exists():
+        return None
+
+    def state(texts: Sequence[str]) -> NDArray[np.int64]:
+        unknown = next((text for text in texts if text not in STATE_NAMES), None)
+        if unknown is not None:
+            raise ConfigError(f"state: expected one of {', '.join(STATE_NAMES)}, got '{unknown}'", where=str(path))
+        return np.array([STATE_NAMES.index(text) for text in texts], np.int64)
+
+    def readers(header: list[str]) -> dict[str, Reader]:
+        if header != list(NODE_STATE_COLUMNS):
+            raise ConfigError(f"expected rows of {','.join(NODE_STATE_COLUMNS)}", where=str(path))
+        of_numbers = {name: partial(numbers, path, name) for name in ("begin", "end")}
+        return {"node": partial(integers, path, "node", below=platform.n_nodes), "state": state, **of_numbers}
+
+    spans = StateSpans(*read_columns(path, readers).values())
+    if not (spans.begin <= spans.end).all():
+        raise ConfigError("expected an end after each begin", where=str(path))
+    return spans
 
 
 def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform) -> Segments:

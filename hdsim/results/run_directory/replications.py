@@ -31,7 +31,7 @@ def idle_seeds(configs: Iterable[Mapping[str, Any]]) -> str | None:
 def _draws_nothing(config: Mapping[str, Any]) -> bool:
     """Whether a replay has a trace from a file, a classic policy without random orders, and no model that draws."""
     workload, agent = config.get("workload") or {}, config.get("agent") or {}
-    models = [(config.get(group) or {}) for group in ("contention", "network", "failures")]
+    models = [(config.get(group) or {}) for group in ("contention", "network", "failures", "power")]
     return (
         bool(workload.get("path"))
         and not workload.get("generate")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
 from hdsim.gangs.output import write_gangs
+from hdsim.platform.states import NodeState, StateSpans
 from hdsim.results import details, series
 from hdsim.results.metrics import full, slowdown
 from hdsim.results.period import Period
@@ -28,7 +29,9 @@ from hdsim.results.run_directory.formats import (
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
     JOB_COST_COLUMNS,
+    NODE_STATE_COLUMNS,
     OWNER_COLUMNS,
+    STATE_NAMES,
     WALL_METRICS,
     schedule_csv,
     write_json,
@@ -44,6 +47,12 @@ _STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6
 _REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
 #: Final state of a run after which the job was queued again.
 _CUT_SHORT = FinalState.COMPLETED_KILLED.name
+#: Batsim's names of the states of cores of nodes that are not up, in its order.
+_ASLEEP = {
+    NodeState.OFF: "sleeping",
+    NodeState.BOOTING: "switching_on",
+    NodeState.GOING_DOWN: "switching_off",
+}
 #: Number of jobs whose rows are made at a time.
 _BLOCK = 1 << 16
 #: Maximum number of steps of each curve of contention.csv: several per pixel of a screen.
@@ -67,6 +76,8 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
         _write_contention(path / "contention.csv", result)
     if result.outages is not None:
         _write_outages(path / "outages.csv", result.outages)
+    if result.node_states is not None:
+        _write_node_states(path / "node_states.csv", result.node_states)
     if result.outages is not None or result.earlier.requeued.any():
         _write_interruptions(path / "interruptions.csv", result)
     if result.failed_starts:
@@ -216,6 +227,10 @@ def _write_schedule(path: Path, result: FullReplay) -> None:
     submitted = len(result.state) - int(counts[FinalState.NOT_SUBMITTED])
     computing = float(result.segments.resources @ (result.segments.end - result.segments.begin))
     unavailable = series.down_resources(result).integral()
+    asleep = {state: series.away_resources(result, state).integral() for state in _ASLEEP}
+    cores = np.diff(result.platform.node_first_core)
+    spans = result.node_states
+    switched = 0 if spans is None else int(cores[spans.node[spans.state != NodeState.OFF]].sum())
     text = schedule_csv(
         submitted,
         ended,
@@ -230,7 +245,9 @@ def _write_schedule(path: Path, result: FullReplay) -> None:
         nb_computing_machines=result.platform.n_cores,
         nb_jobs_rejected=rejected,
         time_computing=computing,
-        time_idle=result.platform.n_cores * result.end_time - computing - unavailable,
+        time_idle=result.platform.n_cores * result.end_time - computing - unavailable - sum(asleep.values()),
+        **{f"time_{name}": asleep[state] for state, name in _ASLEEP.items()},
+        nb_machine_switches=switched,
         time_unavailable=unavailable,
     )
     with replacing(path) as file:
@@ -238,16 +255,18 @@ def _write_schedule(path: Path, result: FullReplay) -> None:
 
 
 def _write_machine_states(path: Path, result: FullReplay) -> None:
-    """Writes machine_states.csv: cores by state from each change on. In hdsim no core is switched off.
+    """Writes machine_states.csv: cores by state from each change on.
 
     Cores of nodes that are down are in none of the states.
     """
     busy, down = series.busy_resources(result), series.down_resources(result)
-    times = np.union1d(busy.times, down.times)
+    asleep = {name: series.away_resources(result, state) for state, name in _ASLEEP.items()}
+    times = np.unique(np.concatenate([steps.times for steps in (busy, down, *asleep.values())]))
     computing = busy.at(times).astype(np.int64)
-    idle = result.platform.n_cores - computing - down.at(times).astype(np.int64)
-    names = ("time", "nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing")
-    _write_rows(path, names, "{:.6f},0,0,0,{},{}", times, idle, computing)
+    columns = {name: steps.at(times).astype(np.int64) for name, steps in asleep.items()}
+    idle = result.platform.n_cores - computing - down.at(times).astype(np.int64) - sum(columns.values())
+    names = ("time", *(f"nb_{name}" for name in columns), "nb_idle", "nb_computing")
+    _write_rows(path, names, "{:.6f},{},{},{},{},{}", times, *columns.values(), idle, computing)
 
 
 def _write_contention(path: Path, result: FullReplay) -> None:
@@ -261,6 +280,12 @@ def _write_outages(path: Path, outages: Outages) -> None:
     """Writes outages.csv, which `failures=trace` takes; `up` is empty for a node that stays down."""
     ends = ["" if up == math.inf else repr(up) for up in outages.up.tolist()]
     _write_rows(path, ("node", "down", "up"), "{},{!r},{}", outages.node, outages.down, ends)
+
+
+def _write_node_states(path: Path, spans: StateSpans) -> None:
+    """Writes node_states.csv: when nodes were going down, off or booting; at other times they were up, or down."""
+    names = [STATE_NAMES[state] for state in spans.state.tolist()]
+    _write_rows(path, NODE_STATE_COLUMNS, "{},{},{!r},{!r}", spans.node, names, spans.begin, spans.end)
 
 
 def _write_interruptions(path: Path, result: FullReplay) -> None:

@@ -28,7 +28,8 @@ class Conservative(Backfill):
     def __init__(self, cluster: Cluster) -> None:
         self._depth = UNLIMITED
         self._ends = ReleaseTimes(cluster)
-        self._plan: Plan = CorePlan() if cluster.only_counts and cluster.uniform_speed else NodePlan(cluster)
+        counts = cluster.only_counts and cluster.uniform_speed and cluster.node_states is None
+        self._plan: Plan = CorePlan() if counts else NodePlan(cluster)
         self._valid = False
         self._reserved: dict[int, float] = {}
 

@@ -73,7 +73,7 @@ class Easy(Backfill):
         head, size, requested = self._head, cluster.size, cluster.requested_time
         idle, now, shadow, extra = cluster.n_idle, cluster.now, self._shadow, self._extra
         candidates = order.jobs
-        if known and cluster.only_counts and cluster.uniform_speed:
+        if known and cluster.only_counts and cluster.uniform_speed and cluster.node_states is None:
             candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
         # An upper bound; the estimates below decide.
         longest = longest_before(shadow, now, self._fastest)
@@ -152,10 +152,11 @@ class Easy(Backfill):
         placement = cluster.pick(job)
         if now + cluster.estimate(job, placement) <= shadow or self._admit(cluster, job, placement):
             return placement
-        if not late and not any_speed:
-            fast = now + requested / self._slowest <= shadow
+        if not late and (not any_speed or cluster.node_states is not None):
+            begin = now if cluster.node_states is None else cluster.node_states.up_dates(now)
+            fast = begin + requested / (1.0 if any_speed else self._slowest) <= shadow
             placement = cluster.pick(job, limit=np.where(fast, cluster.requests.size[job], 0))
-            if placement is not None:
+            if placement is not None and now + cluster.estimate(job, placement) <= shadow:
                 return placement
         if self._nodes is not None and (limit := self._limit(cluster, job)) is not None:
             placement = cluster.pick(job, limit=limit)

@@ -21,6 +21,7 @@ from hdsim.report.statistics import Floats, against, bootstrap
 from hdsim.results.metrics import direction
 from hdsim.results.run_directory.inputs import digest
 from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation.setup import MODELS
 from hdsim.simulation.simulation import simulate
 from hdsim.studies.measures import test_sets
 from hdsim.studies.measures.windows import contenders, weights_of
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Rules by the first word of a baseline's name; other orders are strict, and a portfolio has a rule of its own.
 _RULES = ("strict", "greedy", "easy", "conservative")
-#: Configuration of a replay beside platform, jobs and agent.
-_OPTIONS = ("contention", "network", "failures", "seed")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class _Window:
 
     @property
     def options(self) -> dict[str, Any]:
-        return {key: self.config[key] for key in _OPTIONS}
+        return {key: self.config[key] for key in (*MODELS, "seed")}
 
     @property
     def trace(self) -> str:

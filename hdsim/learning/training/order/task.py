@@ -26,6 +26,7 @@ from hdsim.scheduling.learned.network import COLUMNS
 from hdsim.scheduling.learned.order import RULES, read_weights
 from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.rules import Backfilling
+from hdsim.simulation.setup import MODELS
 from hdsim.simulation.simulation import simulate
 from hdsim.util.rules import FLAG, NULL, POSITIVE, Rule, integers_from, is_finite
 from hdsim.workload.generators.families import FAMILIES
@@ -134,7 +135,7 @@ class OrderTask(Task):
         self.validation = [draw_home(rng, "validation") for _ in range(validation)]
         self.validation += [draw_away(rng, "validation", least=least) for _ in range(validation)]
         self.test = [workload[part] for part in test]
-        options = {group: config[group] for group in ("contention", "network", "failures")} | {**backend.episodes}
+        options = {group: config[group] for group in MODELS} | {**backend.episodes}
         replay = partial(simulate, platform, **options, seed=config["seed"])
         self.evaluation = Evaluation("mean_bounded_slowdown", replay)
         self.baselines = {name: {**agent, "job_policy": name} for name in names}

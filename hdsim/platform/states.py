@@ -1,0 +1,57 @@
+"""Power states of nodes, and the times that nodes spend in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class NodeState(IntEnum):
+    """Power state of a node; a node that is down, out of service by a failure, is in none of them."""
+
+    ON = 0  # serves a job, or more generally is up
+    IDLE = 1  # up, and serves no job
+    GOING_DOWN = 2
+    OFF = 3
+    BOOTING = 4
+
+
+@dataclass(frozen=True)
+class StateSpans:
+    """Times at which nodes were not up: going down, off or booting; in order of their ends.
+
+    Attributes:
+        node: (S,) node.
+        state: (S,) :class:`NodeState`.
+        begin: (S,) s.
+        end: (S,) s.
+    """
+
+    node: NDArray[np.int64]
+    state: NDArray[np.int64]
+    begin: NDArray[np.float64]
+    end: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, float, float]]) -> StateSpans:
+        """Makes the spans of rows (node, state, begin, end)."""
+        node, state, begin, end = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return cls(np.array(node, np.int64), np.array(state, np.int64), np.array(begin, float), np.array(end, float))
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def until(self, end: float) -> StateSpans:
+        """Returns the part before a time in seconds."""
+        begun = self.begin < end
+        return StateSpans(self.node[begun], self.state[begun], self.begin[begun], np.minimum(self.end[begun], end))
+
+    def seconds(self, nodes: int) -> NDArray[np.float64]:
+        """Returns (5, N) seconds that each node spent in each state; those up are 0."""
+        found = np.zeros((len(NodeState), nodes))
+        np.add.at(found, (self.state, self.node), self.end - self.begin)
+        return found
