@@ -18,7 +18,14 @@ from training_setups import make_setup, train_whole_and_cut
 import hdsim
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError
-from hdsim.learning.training.order.windows import OrderWindow, capability, draw_away, draw_capability, draw_home
+from hdsim.learning.training.order.windows import (
+    OrderWindow,
+    capability,
+    draw_away,
+    draw_capability,
+    draw_home,
+    draw_kind,
+)
 from hdsim.scheduling.kernels.profiles import Releases
 from hdsim.scheduling.learned.like_jobs import expect, make_latest, note_ends
 from hdsim.scheduling.learned.network import COLUMNS, LANES, STATE, WEIGHTS, learned_scores, past_sums
@@ -27,6 +34,7 @@ from hdsim.scheduling.learned.queue import PERIOD
 from hdsim.scheduling.orders import SHIPPED
 from hdsim.scheduling.rules import NUMBERS, Backfilling
 from hdsim.util.resources import folder
+from hdsim.workload.generators.kinds import kinds
 from hdsim.workload.generators.lublin import generate
 
 #: The network that is smallest area first.
@@ -269,11 +277,20 @@ def test_it_is_an_order_like_the_others() -> None:
 
 def test_windows_of_machines_unlike_home_are_replayed_to_their_ends() -> None:
     rng = np.random.default_rng(5)
-    for window in [draw_home(rng), *(draw(rng, least=1.6) for draw in (draw_away, draw_capability) for _ in range(4))]:
+    others = [draw(rng, least=1.6) for draw in (draw_away, draw_capability, draw_kind) for _ in range(4)]
+    for window in [draw_home(rng), *others]:
         costs = {name: window.cost(SAF, *rule) for name, rule in RULES.items()}
         assert all(1 <= cost < math.inf for cost in costs.values())
         jobs = window.workload
         assert jobs.requested_cores.max() <= jobs.cluster_cores
+
+
+def test_no_window_of_a_training_is_of_a_kind_that_is_held_out() -> None:
+    rng = np.random.default_rng(0)
+    drawn = {draw_kind(rng, least=1.0).workload.source for _ in range(20)}
+    names = {name: kind.held_out for name, kind in kinds().items()}
+    found = {name for name in names if any(name in source for source in drawn)}
+    assert len(found) > 3 and not any(names[name] for name in found)
 
 
 def test_machines_for_wide_jobs_have_no_narrow_ones_and_the_load_that_was_asked_for() -> None:
@@ -351,6 +368,7 @@ SMALL = (
     "train.evolution.home=1",
     "train.evolution.away=1",
     "train.evolution.capability=1",
+    "train.evolution.kinds=1",
     "train.validation=1",
     "train.evaluate_every=2",
     "train.checkpoint_every=1",
@@ -369,11 +387,11 @@ def test_a_training_of_the_order_goes_on_after_a_crash_and_leaves_a_card(
 
     _, cut, setup = train_whole_and_cut(tmp_path, *SMALL, crash_after=1, monkeypatch=monkeypatch)
     card = json.loads((cut / "checkpoints/model_card.json").read_text())
-    evolution = OrderEvolution(seed=1, generations=4, **PAIRS, each=1, home=1, away=1, capability=1)
+    evolution = OrderEvolution(seed=1, generations=4, **PAIRS, each=1, home=1, away=1, capability=1, kinds=1)
     for _ in range(card["best_step"]):
         evolution.advance()
     assert card["weights"] == listed(evolution.weights) and card["parameters"] == 5 * WEIGHTS
-    assert [point["step"] for point in card["curve"]] == [0, 2, 4] and card["episodes"] == 12
+    assert [point["step"] for point in card["curve"]] == [0, 2, 4] and card["episodes"] == 16
     assert "\nGeometric mean over windows and rules of" in (cut / "checkpoints/model_card.md").read_text()
     assert card["cpu_seconds"] > 0 and card["seed"] == 1
     untrained = setup.score(OrderEvolution(seed=1).weights)

@@ -21,7 +21,7 @@ from torch import nn
 from hdsim.learning.agent import with_tensors
 from hdsim.learning.training.evolution import EvolutionStrategy
 from hdsim.learning.training.learner import Learner
-from hdsim.learning.training.order.windows import OrderWindow, draw_away, draw_capability, draw_home
+from hdsim.learning.training.order.windows import OrderWindow, draw_away, draw_capability, draw_home, draw_kind
 from hdsim.learning.training.records import Records
 from hdsim.scheduling.learned.network import COLUMNS, CONTEXT, ERRORS, INPUT, LANES, OUTPUT, STATE, WEIGHTS
 from hdsim.scheduling.learned.order import RULES, power_order
@@ -52,6 +52,7 @@ class OrderEvolution(Learner):
         home: Windows of the family ``home`` of a generation.
         away: Windows of machines unlike it.
         capability: Windows of machines for wide jobs.
+        kinds: Windows of kinds that are not held out, see :mod:`hdsim.workload.generators.kinds`.
         sigma: Standard deviation of a change.
         learning_rate: Of Adam.
         after_start: Jobs are scored after every start, as in use but for `committed`; otherwise once a pass, which
@@ -79,6 +80,7 @@ class OrderEvolution(Learner):
     home: int = 34
     away: int = 30
     capability: int = 0
+    kinds: int = 0
     sigma: float = 0.1
     learning_rate: float = 0.06
     after_start: bool = False
@@ -127,7 +129,7 @@ class OrderEvolution(Learner):
     def step(self, records: Records) -> tuple[int, int]:
         """Carries out a generation; its windows are the episodes."""
         self.advance()
-        return 1, self.home + self.away + self.capability
+        return 1, self.home + self.away + self.capability + self.kinds
 
     def advance(self) -> None:
         """Replays fresh windows under pairs of networks and moves the network towards the better ones."""
@@ -135,6 +137,7 @@ class OrderEvolution(Learner):
         drawn = [draw_home(rng, estimates=estimates) for _ in range(self.home)]
         drawn += [draw_away(rng, least=least, estimates=estimates) for _ in range(self.away)]
         drawn += [draw_capability(rng, least=least, estimates=estimates) for _ in range(self.capability)]
+        drawn += [draw_kind(rng, least=least, estimates=estimates) for _ in range(self.kinds)]
         for rule, strategy in self._strategies.items():
             strategy.optimizer.param_groups[0]["lr"] = self.learning_rate * (1 - self.generation / self.generations)
             strategy.advance(rng, partial(self._costs, rule, drawn))

@@ -47,7 +47,7 @@ def _numbers(count: int) -> Rule:
 
 #: Rules of settings of the evolution; of others, whole numbers and others above 0.
 _RULES = {
-    **dict.fromkeys((*RULES, "capability"), integers_from(0)),
+    **dict.fromkeys((*RULES, "capability", "kinds"), integers_from(0)),
     "start": Rule("a card such as learned.json", lambda value: str(value).endswith(".json")) | NULL,
     **dict.fromkeys(("after_start", "estimates"), FLAG),
     "from_easy": Rule(
@@ -68,6 +68,7 @@ _SOURCES = {
     "home": ("family home", FAMILIES["home"], JOBS),
     "away": ("machines unlike home", AWAY, JOBS_AWAY),
     "capability": ("machines for wide jobs", {}, JOBS_AWAY),
+    "kinds": ("kinds that are not held out", {}, JOBS_AWAY),
 }
 #: Keys of other trainings, which have no effect here.
 _OTHERS = ("traces", "metric", "workers", "ray_address")

@@ -16,6 +16,7 @@ from hdsim.scheduling.search.play_outs import BOUNDED_SLOWDOWN, mean_cost
 from hdsim.simulation.windows import Window
 from hdsim.util.arrays import Floats
 from hdsim.workload.generators.families import FAMILIES, draw_workload
+from hdsim.workload.generators.kinds import kinds
 from hdsim.workload.model import Workload
 
 #: Jobs of a window that count, at home and away from it, and jobs before them in a window that begins warm.
@@ -103,6 +104,15 @@ def draw_capability(rng: np.random.Generator, *, least: float, estimates: bool =
     """Draws a window of a machine for wide jobs; see :func:`draw_away`."""
     while True:
         trace = capability(int(rng.choice(AWAY["cores"])), rng.uniform(0.6, 1.1), WARM + JOBS_AWAY, rng)
+        if (window := _telling_window(trace, rng, least, estimates=estimates)) is not None:
+            return window
+
+
+def draw_kind(rng: np.random.Generator, split: str = "train", *, least: float, estimates: bool = False) -> OrderWindow:
+    """Draws a window of a kind of machine and load that is not held out; see :func:`draw_away`."""
+    names = [name for name, kind in kinds().items() if not kind.held_out]
+    while True:
+        trace = draw_workload(str(rng.choice(names)), int(rng.integers(2**32)), WARM + JOBS_AWAY, split=split)
         if (window := _telling_window(trace, rng, least, estimates=estimates)) is not None:
             return window
 
