@@ -32,6 +32,7 @@ SUBCOMMANDS = {
     "plan": "Tell when Slurm would start each of a handful of jobs, and why not earlier.",
     "when": "Tell when a job of a Slurm site will start, with an interval, and why not earlier.",
     "study": "Make a whole table or figure by one command, and check its numbers.",
+    "bench": "Evaluate an agent on a benchmark with a frozen name, or verify a submission.",
     "bound": "Bound what any scheduler can attain on a trace.",
     "report": "Write report.html, or static figures, of a run.",
     "show": "List agents, policies, metrics, keys, experiments, ..., or describe one.",

@@ -1,9 +1,11 @@
-"""The Gymnasium environments ``hdsim/Scheduling-v0`` and ``hdsim/Gang-v0``; importing this package registers them.
+"""The Gymnasium environments ``hdsim/Scheduling-v0``, ``hdsim/Gang-v0`` and those of benchmarks.
 
-So does ``import hdsim`` in a program that has imported Gymnasium, or the first use of a name of hdsim after that.
+Importing this package registers them. So does ``import hdsim`` in a program that has imported Gymnasium, or the first
+use of a name of hdsim after that.
 """
 
 from hdsim.errors import install_hint
+from hdsim.util.resources import bundled
 
 try:
     import gymnasium
@@ -19,3 +21,10 @@ if ENV_ID not in gymnasium.registry:
         vector_entry_point="hdsim.envs.vector:SchedulingVectorEnv",
     )
     gymnasium.register(id=GANG_ID, entry_point="hdsim.envs.gang:gang_env")
+    for name in bundled("benchmarks"):
+        gymnasium.register(
+            id=f"hdsim/{name}",
+            entry_point="hdsim.envs.benchmarks:benchmark_env",
+            vector_entry_point="hdsim.envs.benchmarks:benchmark_vector_env",
+            kwargs={"benchmark": name},
+        )

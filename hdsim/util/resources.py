@@ -10,7 +10,9 @@ from typing import Literal
 
 from hdsim.errors import ConfigError, nearest
 
-ResourceDir = Literal["agents", "checkpoints", "conf", "kinds", "platforms", "profiles", "studies", "workloads"]
+ResourceDir = Literal[
+    "agents", "benchmarks", "checkpoints", "conf", "kinds", "platforms", "profiles", "studies", "workloads"
+]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # `hdsim/conf` exists in a wheel only.
@@ -18,6 +20,7 @@ _ROOT = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent
 
 #: Folders of kinds that are not named like these.
 _FOLDERS = {
+    "benchmarks": "conf/bench",
     "checkpoints": "agents/checkpoints",
     "kinds": "workloads/kinds",
     "profiles": "workloads/profiles",
@@ -25,6 +28,7 @@ _FOLDERS = {
 }
 _EXTENSIONS = {
     "checkpoints": (".safetensors",),
+    "benchmarks": (".yaml",),
     "kinds": (".yaml",),
     "platforms": (".json", ".json.gz"),
     "profiles": (".csv", ".csv.gz"),
@@ -39,8 +43,9 @@ def folder(kind: ResourceDir) -> Path:
 
 
 def groups() -> list[str]:
-    """Returns the names of all groups of the configuration, which studies are not."""
-    return sorted(path.name for path in folder("conf").iterdir() if path.is_dir() and path != folder("studies"))
+    """Returns the names of all groups of the configuration, which studies and benchmarks are not."""
+    others = (folder("studies"), folder("benchmarks"))
+    return sorted(path.name for path in folder("conf").iterdir() if path.is_dir() and path not in others)
 
 
 @cache
@@ -49,7 +54,9 @@ def options(group: str) -> Mapping[str, Path]:
     return MappingProxyType({path.stem: path for path in sorted((folder("conf") / group).glob("*.yaml"))})
 
 
-def bundled(kind: Literal["checkpoints", "kinds", "platforms", "profiles", "studies", "workloads"]) -> dict[str, Path]:
+def bundled(
+    kind: Literal["benchmarks", "checkpoints", "kinds", "platforms", "profiles", "studies", "workloads"],
+) -> dict[str, Path]:
     """Returns the bundled files of a kind by name without extension, in alphabetical order."""
     found = {}
     for path in sorted(folder(kind).iterdir()):
@@ -69,12 +76,12 @@ def name_of(kind: Literal["platforms", "workloads"], path: str) -> str:
 
 
 def resolve(
-    kind: Literal["kinds", "platforms", "profiles", "studies", "workloads"],
+    kind: Literal["benchmarks", "kinds", "platforms", "profiles", "studies", "workloads"],
     name_or_path: str | Path,
     *,
     where: str | None = None,
 ) -> Path:
-    """Finds a file of a kind of load, a platform, a profile, a study or a workload, which exists.
+    """Finds a file of a benchmark, a kind of load, a platform, a profile, a study or a workload, which exists.
 
     It has a path, is standard input (``-``), or has the name of a bundled file with or without extension or folder
     (``gaia``, ``gaia.json`` and ``platforms/gaia.json`` are one file everywhere). `where` is the key of the name.

@@ -33,7 +33,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
 #: The two of RLScheduler, under which a head stays the head and every event has a scheduling pass.
 PER_EVENT = ("committed", "rlscheduler")
 #: Ratios of the worst windows of an agent.
-_TAIL: Mapping[str, Callable[[Floats], Any]] = {
+TAIL: Mapping[str, Callable[[Floats], Any]] = {
     "95th percentile of ratios": lambda ratios: np.quantile(ratios, 0.95),
     "worst ratio": np.max,
 }
@@ -239,5 +239,5 @@ def _cells(compared: Against, ratios: Floats | None) -> dict[str, Cell]:
         "probability of improvement": compared.improvement,
     }
     if ratios is None:
-        return dict.fromkeys((*columns, *_TAIL), "best on validation")
-    return columns | {name: float(tail(ratios)) for name, tail in _TAIL.items()}
+        return dict.fromkeys((*columns, *TAIL), "best on validation")
+    return columns | {name: float(tail(ratios)) for name, tail in TAIL.items()}
