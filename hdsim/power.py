@@ -1,4 +1,4 @@
-"""Power management: nodes that sleep when they are idle and are woken for jobs. ``conf/power`` selects the classes.
+"""Power management: nodes that sleep when idle and are woken for jobs, and caps. ``conf/power`` selects the classes.
 
 The states of nodes, their watts and the seconds of their changes are those of the platform
 (:class:`hdsim.platform.states.NodeState`).
@@ -7,20 +7,29 @@ The states of nodes, their watts and the seconds of their changes are those of t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError, nearest
-from hdsim.platform.states import NodeState
+from hdsim.errors import ConfigError, nearest, not_one_of
+from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
+from hdsim.platform.states import Cap, NodeState
+from hdsim.util.inputs import read_csv
 from hdsim.util.rules import NULL, Rule, duration, integers_from, is_finite, require
+from hdsim.util.text import number_in
+from hdsim.util.units import LONGEST_TIME
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
     from hdsim.util.arrays import Floats, Ints
 
+#: Kinds of caps.
+KINDS = ("hard", "soft")
+#: Name of the cap of all nodes.
+MACHINE = "machine"
 _SHARE = Rule("a number >= 0 and below 1", lambda value: is_finite(value) and 0 <= value < 1)
 
 
@@ -36,6 +45,7 @@ class PowerManagement:
         resume_timeout: Seconds after the begin of a boot that fails until the node is out of service.
         boot_failure: Probability that a boot fails.
         repair: Seconds until a node whose boot has failed is back.
+        caps: Limits on the power of nodes.
 
     Args:
         platform: The platform of the replay. The settings of the file in ``conf/power`` are keyword arguments.
@@ -48,9 +58,13 @@ class PowerManagement:
             SuspendExcNodes and SuspendExcParts.
         boot_failure: Probability that a boot fails, from 0 to below 1.
         repair: Time until a node whose boot has failed is back in service, up and idle; None: never.
+        cap: Limit on the power of the machine, or a mapping of limits by the names of clusters, labels ``KEY=VALUE`` of
+            nodes (such as ``rack=r1``) and ``machine``. A limit is a number of watts, a share up to 1 of the highest
+            power of these nodes, or the name of a CSV file with the columns ``time,watts``. None: no limit.
+        cap_kind: ``hard``: no start and no boot breaks a limit; ``soft``: time and energy above it are measured.
 
     Raises:
-        ConfigError: A setting is not allowed, or no node of the platform can be switched off.
+        ConfigError: A setting is not allowed, or no node of the platform can be switched off and there is no cap.
     """
 
     def __init__(
@@ -63,12 +77,17 @@ class PowerManagement:
         exclude: Collection[str] = (),
         boot_failure: float = 0.0,
         repair: float | str | None = "4h",
+        cap: float | str | Mapping[str, Any] | None = None,
+        cap_kind: str = "hard",
     ) -> None:
         rates = {"suspend_rate": suspend_rate, "resume_rate": resume_rate}
         rules = dict.fromkeys(rates, integers_from(1) | NULL) | {"boot_failure": _SHARE}
         require("power", rules, {**rates, "boot_failure": boot_failure})
         self.platform = platform
-        if not platform.can_sleep.any():
+        if cap_kind not in KINDS:
+            raise ConfigError(not_one_of(cap_kind, KINDS), where="power.cap_kind")
+        self.caps = read_caps(cap, platform, hard=cap_kind == "hard")
+        if not platform.can_sleep.any() and (not self.caps or suspend_time is not None):
             raise ConfigError(
                 f"expected node types with the power state off, which no node of {platform.name} has (key `states` of "
                 "a node type)",
@@ -77,12 +96,15 @@ class PowerManagement:
         self._timeout = math.inf if suspend_time is None else duration(suspend_time, "power.suspend_time", zero=True)
         self.suspend_rate, self.resume_rate = (math.inf if rate is None else rate for rate in rates.values())
         self.resume_timeout = duration(resume_timeout, "power.resume_timeout")
-        slowest = float(platform.state_seconds[NodeState.BOOTING][platform.can_sleep].max())
+        slowest = float(platform.state_seconds[NodeState.BOOTING][platform.can_sleep].max(initial=0.0))
         if slowest > self.resume_timeout:
             raise ConfigError(
                 f"expected at least {slowest:g} s, as long as the slowest boot takes, got {self.resume_timeout:g} s",
                 where="power.resume_timeout",
             )
+        if boot_failure and any(each.hard and len(each.times) > 1 for each in self.caps):
+            message = "expected 0 under a hard cap that changes, since a boot that fails lasts longer than planned"
+            raise ConfigError(message, where="power.boot_failure")
         self.boot_failure = float(boot_failure)
         self.repair = math.inf if repair is None else duration(repair, "power.repair", zero=True)
         self.excluded = ~platform.can_sleep | _named(platform, exclude)
@@ -119,3 +141,82 @@ def _named(platform: Platform, names: Collection[str]) -> np.ndarray:
             )
         excluded[nodes[name]] = True
     return excluded
+
+
+def node_power(platform: Platform, pstate: int, state: NodeState) -> Floats:
+    """(N,) W of each node with all its cores in a P-state, up in a power state (ON or IDLE)."""
+    cores = platform.power * platform.cores_per_processor * PSTATES[pstate].power
+    watts: Floats = np.add.reduceat(cores, platform.node_first_processor[:-1]) + platform.state_watts[state]
+    return watts
+
+
+def read_caps(spec: float | str | Mapping[str, Any] | None, platform: Platform, *, hard: bool) -> tuple[Cap, ...]:
+    """Returns the caps of a setting ``power.cap``; see :class:`PowerManagement`.
+
+    Raises:
+        ConfigError: A limit is none of what is allowed, or a hard one is below the power of the idle nodes.
+    """
+    if spec is None:
+        return ()
+    named = spec if isinstance(spec, Mapping) else {MACHINE: spec}
+    scopes = _scopes(platform)
+    idle = node_power(platform, IDLE_PACKAGE, NodeState.IDLE)
+    caps = []
+    for name, value in named.items():
+        where = f"power.cap.{name}" if isinstance(spec, Mapping) else "power.cap"
+        if name not in scopes:
+            raise ConfigError(
+                f"expected names of {', '.join(scopes)}, got '{name}'{nearest(name, scopes)}", where=where
+            )
+        nodes = scopes[name]
+        highest = float(node_power(platform, COMPUTING, NodeState.ON)[nodes].sum())
+        times, watts = _limit(value, highest, where)
+        least = float(idle[nodes].sum())
+        if hard and watts.min() < least:
+            raise ConfigError(
+                f"expected at least the power of the idle nodes, {least:g} W, got {watts.min():g} W", where=where
+            )
+        caps.append(Cap(name, nodes, times, watts, hard))
+    return tuple(caps)
+
+
+def _scopes(platform: Platform) -> dict[str, np.ndarray]:
+    """Returns (N,) whether a node is in each part of the machine that may have a cap, by its name."""
+    scopes = {MACHINE: np.ones(platform.n_nodes, bool)}
+    scopes |= {name: platform.node_cluster == number for number, name in enumerate(platform.cluster_names)}
+    for node, labels in enumerate(platform.node_labels):
+        for key, value in labels.items():
+            if "/" not in key:
+                scopes.setdefault(f"{key}={value}", np.zeros(platform.n_nodes, bool))[node] = True
+    return scopes
+
+
+def _limit(value: Any, highest: float, where: str) -> tuple[Floats, Floats]:
+    """Returns the steps of a limit: times in seconds, the first 0, and watts."""
+    if isinstance(value, str):
+        return _read_series(Path(value), where)
+    if not is_finite(value) or value <= 0:
+        raise ConfigError(f"expected watts, a share up to 1 or a CSV file of time,watts, got {value!r}", where=where)
+    return np.zeros(1), np.array([value * highest if value <= 1 else value], np.float64)
+
+
+def _read_series(path: Path, where: str) -> tuple[Floats, Floats]:
+    """Reads the steps of a limit from a CSV file; before the first one there is none."""
+    if not path.is_file():
+        raise ConfigError(f"expected a CSV file with the columns time,watts, found no file '{path}'", where=where)
+    header, rows = read_csv(path, ConfigError, "file of a cap")
+    if header != ["time", "watts"] or not rows:
+        raise ConfigError(f"expected the header time,watts and rows, got {','.join(header)}", where=str(path))
+    times, watts = np.zeros(len(rows)), np.zeros(len(rows))
+    for line, row in enumerate(rows):
+        try:
+            times[line], watts[line] = (number_in(field) for field in row)
+        except ValueError as error:
+            raise ConfigError(f"expected two numbers: {error}", where=f"{path}:{line + 2}") from None
+        later = line == 0 or times[line] > times[line - 1]
+        if not (0 <= times[line] <= LONGEST_TIME and later and watts[line] > 0):
+            message = f"expected ascending times of at least 0 and watts above 0, got {','.join(row)}"
+            raise ConfigError(message, where=f"{path}:{line + 2}")
+    if times[0] > 0:
+        times, watts = np.append(0.0, times), np.append(math.inf, watts)
+    return times, watts

@@ -84,3 +84,46 @@ def replay(
             elif node.state == "off":
                 node.state, node.until = "boot", now + boot
     return starts, joules
+
+
+def capped(
+    arrivals: list[float],
+    runtimes: list[float],
+    requested: list[float],
+    nodes: int,
+    *,
+    busy: float,
+    idle: float,
+    steps: list[tuple[float, float]],
+) -> list[float]:
+    """Returns the starts of serial jobs in order of their arrival under a hard cap, all times being whole seconds.
+
+    A job starts once a node is free and, at every second of its requested time, the power of all nodes is within the
+    limit, if those that run end at their requested times. `steps` are (time, watts) of the limit, from 0 on.
+    """
+    starts = [math.nan] * len(arrivals)
+    running: dict[int, tuple[float, float]] = {}  # end, expected end
+    now, following = arrivals[0], 0
+    last = sum(arrivals[-1:]) + sum(runtimes) + sum(requested) + max(time for time, _ in steps)
+
+    def limit(time: float) -> float:
+        return next(watts for begin, watts in reversed(steps) if begin <= time)
+
+    def fits(job: int) -> bool:
+        time = now
+        while time < now + requested[job]:
+            others = sum(expected > time or expected <= now for _, expected in running.values())
+            if (others + 1) * busy + (nodes - others - 1) * idle > limit(time) + 1e-9:
+                return False
+            time += 1
+        return True
+
+    while following < len(arrivals) and now <= last:
+        for job in [job for job, (end, _) in running.items() if end <= now]:
+            del running[job]
+        while following < len(arrivals) and arrivals[following] <= now and len(running) < nodes and fits(following):
+            starts[following] = now
+            running[following] = now + runtimes[following], now + requested[following]
+            following += 1
+        now += 1
+    return starts

@@ -31,6 +31,7 @@ class NodeStates:
         state: (N,) :class:`hdsim.platform.states.NodeState`; ON for a node that is up, whether it serves a job or not.
         ready: (N,) s, when a node that boots, or has been asked to, will be up; infinite for others that are not up.
         n_away: Number of nodes that are not up.
+        changes: Number of changes so far.
         due: (date, node) of changes to come that the backend is yet to take note of; `step` makes them.
         spans: (node, state, begin, end) of every stay in another state that is over.
 
@@ -45,7 +46,7 @@ class NodeStates:
         nodes = platform.n_nodes
         self.state: Ints = np.zeros(nodes, np.int64)
         self.ready: Floats = np.zeros(nodes)
-        self.n_away = 0
+        self.n_away = self.changes = 0
         self.due: list[tuple[float, int]] = []
         self.spans: list[tuple[int, int, float, float]] = []
         self._going_down: Floats = platform.state_seconds[_GOING_DOWN]
@@ -78,6 +79,7 @@ class NodeStates:
         if self.ready[node] < math.inf:
             return
         begin = self._begin(node, now, self._begins)
+        self.changes += 1
         self.ready[node], self._boot[node] = begin + float(self._booting[node]), begin
         self.due.append((begin, node))
 
@@ -93,6 +95,11 @@ class NodeStates:
         for node in asleep.tolist():
             latest = max(latest, self._begin(node, now, begins) + float(self._booting[node]))
         return latest
+
+    @property
+    def off_at(self) -> Floats:
+        """(N,) s, when each node that goes down will be off."""
+        return self._off
 
     def up_dates(self, now: float) -> Floats:
         """(N,) s, when each node would be up if it were asked to boot now, and no other one."""
@@ -137,6 +144,7 @@ class NodeStates:
 
     def _enter(self, node: int, state: int, now: float) -> None:
         before = int(self.state[node])
+        self.changes += 1
         if before != _ON:
             self.spans.append((node, before, float(self._since[node]), now))
         self.n_away += int(state != _ON) - int(before != _ON)

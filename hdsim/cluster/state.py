@@ -36,6 +36,7 @@ from hdsim.cluster.job_state import (
     completed,
 )
 from hdsim.cluster.node_states import NodeStates
+from hdsim.cluster.power_budget import PowerBudget
 from hdsim.cluster.requests import Requests, millicores
 from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.failing import FailingCores
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.time_breakdown import TimeBreakdown
     from hdsim.gangs.simulation import RunningGang
     from hdsim.platform.model import Platform
+    from hdsim.platform.states import Cap
     from hdsim.workload.model import Workload
 
 __all__ = ["UNFINISHED", "Cluster", "FailedStart", "FinalState", "JobView", "completed"]
@@ -133,6 +135,8 @@ class Cluster:
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
         node_states: Power states of the nodes, None where nodes do not sleep.
+        caps: Limits on the power of nodes.
+        budget: What may start beside hard ones, None without any.
         down: Nodes that are down, as keys.
         node_changes: Nodes that failed or were repaired at this instant, in order, and those of which pods of others
             take more or less.
@@ -168,6 +172,7 @@ class Cluster:
         needs_processors: The backend needs to know which processors a job is on.
         nodes_fail: `fail` will be called.
         resume_rate: Most nodes that begin to boot within 60 s, may be infinite; None where nodes do not sleep.
+        caps: Limits on the power of nodes; with `resume_rate`.
         confirms_starts: The backend calls `confirm_start` or `start_failed` for every job that is started; otherwise a
             started job runs at once.
         has_core_ids: The backend allocates cores with ids; otherwise, and on a platform of kind ``quantities``, jobs
@@ -195,6 +200,7 @@ class Cluster:
         needs_processors: bool = False,
         nodes_fail: bool = False,
         resume_rate: float | None = None,
+        caps: Sequence[Cap] = (),
         confirms_starts: bool = False,
         open_ended: bool = False,
         has_core_ids: bool = True,
@@ -231,6 +237,11 @@ class Cluster:
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
         self.node_states = None if resume_rate is None else NodeStates(platform, resume_rate)
+        self.caps = tuple(caps)
+        hard = [cap for cap in caps if cap.hard]
+        self.budget = None if self.node_states is None or not hard else PowerBudget(platform, hard, self.node_states)
+        # The placement that `pick` has last found to be within the caps.
+        self._allowed: Any = None
         # Seconds from the request to start each job until its nodes are up.
         self._delays: dict[int, float] = {}
         self.down: dict[int, None] = {}
@@ -248,7 +259,8 @@ class Cluster:
         self.placements = self.allocations.placements
         self.has_core_ids = has_core_ids = has_core_ids and platform.kind == CORES
         self.requests = Requests.of(workload, platform, open_ended=open_ended, has_core_ids=has_core_ids)
-        self.only_counts = has_core_ids and not self.requests.memory_matters and self.requests.gpus is None
+        plain = not self.requests.memory_matters and self.requests.gpus is None and self.budget is None
+        self.only_counts = has_core_ids and plain
         self.uniform_speed = platform.homogeneous_speed
         self.size: list[Any] = self.requests.size if has_core_ids else []
         self._note_sizes(workload)
@@ -282,9 +294,36 @@ class Cluster:
         """``pick(job, core_policy=None, limit=None)`` chooses cores for a queued job without giving them to it yet.
 
         It returns a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node
-        may give, (N,).
+        may give, (N,). Under hard caps no placement breaks one; nodes under a cap that the core policy's choice would
+        break are left out.
         """
-        return self.cores.pick
+        return self.cores.pick if self.budget is None else self._pick_under_caps
+
+    def _pick_under_caps(self, job: int, core_policy: str | None = None, limit: Any = None) -> Any:
+        assert self.budget is not None
+        if self.size[job] > self.budget.most_cores(self.now):
+            return None
+        while True:
+            placement = self.cores.pick(job, core_policy, limit)
+            if placement is None:
+                return None
+            broken = self._broken_by(job, placement)
+            if not broken.any():
+                self._allowed = placement
+                return placement
+            limit = np.where(broken, 0, self.size[job] if limit is None else limit)
+
+    def _broken_by(self, job: int, placement: Any) -> NDArray[np.bool_]:
+        """Returns the (N,) nodes of the hard caps that a start of a job would break."""
+        assert self.budget is not None
+        assert self.node_states is not None
+        ready = self.node_states.up_at(placement.nodes, self.now)
+        return self.budget.broken(self.now, self._latest_end(job, placement, ready), placement.ids, ready)
+
+    def _latest_end(self, job: int, placement: Any, start: float) -> float:
+        """Returns the end of a job of its requested time, whatever the scheduler expects, in seconds."""
+        requested = float(self.workload.requested_time[job])
+        return start + requested / self.speed(job, placement)
 
     @property
     def workload(self) -> Workload:
@@ -457,9 +496,14 @@ class Cluster:
         self._require_starting(job, "taken back")
         self.failed_starts.append(FailedStart(job, self.starting.take(job), self.now, reason))
         self._delays.pop(job, None)
-        self.cores.release(job, self.running.take(job))
+        self._give_back(job)
         self.ended.append(job)
         self._queue_in_order(job)
+
+    def _give_back(self, job: int) -> None:
+        self.cores.release(job, self.running.take(job))
+        if self.budget is not None:
+            self.budget.release(job)
 
     def end(self, job: int, state: int, time: float | None = None) -> None:
         """Takes a running job off its cores, which it has left at a time of the backend's clock, by default now.
@@ -469,7 +513,7 @@ class Cluster:
         """
         if job in self.starting:
             raise BackendError(self._misplacement(job, "ended", "running"))
-        self.cores.release(job, self.running.take(job))
+        self._give_back(job)
         self.finish_time.write(job, self.now if time is None else time)
         self.state.write(job, state)
         self.ended.append(job)
@@ -477,7 +521,7 @@ class Cluster:
     def interrupt(self, job: int, lost: float) -> None:
         """Puts a running job, one of whose nodes fails, back into its place in the queue; it repeats `lost` seconds."""
         self.allocations.interrupt(job, self.starting_time[job], self.now, lost)
-        self.cores.release(job, self.running.take(job))
+        self._give_back(job)
         self.starting_time.write(job, math.nan)
         self.ended.append(job)
         self._queue_in_order(job)
@@ -542,7 +586,13 @@ class Cluster:
             placement = self.pick(job)
             if placement is None:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
+        if self.budget is not None and placement is not self._allowed and self._broken_by(job, placement).any():
+            raise DecisionError(f"job {self._name(job)} cannot be started: its power would break a cap")
         self.cores.allocate(job, placement)
+        if self.budget is not None:
+            assert self.node_states is not None
+            self._allowed, ready = None, self.node_states.up_at(placement.nodes, self.now)
+            self.budget.hold(job, placement.ids, self._latest_end(job, placement, ready))
         self.queue.take(job)
         self.running.write(job, placement)
         self.started.append(job)
@@ -621,12 +671,24 @@ class Cluster:
                     raise DecisionError(f"node {away[0]} is not up")
             self.requests.check_gpus(job, np.array(ids), self.platform)
             self._exchange(job, held, placement)
+            if self.budget is not None and not self._moves_under_caps(job, placement):
+                self._exchange(job, placement, held)
+                raise DecisionError("its power would break a cap")
         except DecisionError as error:
             raise DecisionError(f"job {self._name(job)} cannot be resized to cores {ids}: {error}") from None
         self._hold(job, placement)
         self.resized.append(job)
         if self.core_speed is not None:
             self._record_speed_of(job)
+
+    def _moves_under_caps(self, job: int, placement: Any) -> bool:
+        """Takes note that a running job has another placement, unless a cap would be broken; returns whether it is."""
+        assert self.budget is not None
+        before = self.budget.release(job)
+        end = max(before[0], self.now)
+        broken = self.budget.broken(self.now, end, placement.ids, self.now).any()
+        self.budget.hold(job, self.running[job].ids if broken else placement.ids, before[0])
+        return not broken
 
     def resize_on(self, job: int, cores: Cores) -> None:
         """Changes the cores that a running job holds, given as for `start_on`; see `resize`."""
@@ -683,6 +745,8 @@ class Cluster:
             if not self.cores.idle_nodes(np.array([node])).size:
                 raise DecisionError(f"power_off: node {node} serves a job")
         for node in asked:
+            if not self.may_go_down(node):
+                raise DecisionError(f"power_off: node {node} would break a cap as it goes down or boots")
             states.power_off(node, self.now)
 
     def power_on(self, nodes: int | Sequence[int] | NDArray[Any]) -> None:
@@ -693,7 +757,19 @@ class Cluster:
         """
         states = self._sleeping("power_on")
         for node in self._checked_nodes("power_on", nodes):
+            until = states.up_at(np.array([node]), self.now)
+            budget, asked = self.budget, states.ready[node] < math.inf
+            if budget is not None and not (asked or budget.allows_change(node, NodeState.BOOTING, self.now, until)):
+                raise DecisionError(f"power_on: node {node} would break a cap as it boots")
             states.power_on(node, self.now)
+
+    def may_go_down(self, node: int) -> bool:
+        """Whether no hard cap would be broken by a node that goes down, nor by its boot beside idle nodes."""
+        until = self.now + float(self.platform.state_seconds[NodeState.GOING_DOWN, node])
+        budget = self.budget
+        if budget is None:
+            return True
+        return bool(budget.can_boot[node]) and budget.allows_change(node, NodeState.GOING_DOWN, self.now, until)
 
     def _sleeping(self, verb: str) -> NodeStates:
         if self.node_states is None:
@@ -862,10 +938,13 @@ class Cluster:
         """Whether the idle cores, and memory and GPUs beside them, suffice for a job: then `pick` finds a placement."""
         if self.size[job] > self.n_idle:
             return False
+        if self.budget is not None and self.size[job] > self.budget.most_cores(self.now):
+            return False
         if self.only_counts:
             return True
         chunk = self.requests.chunk(job)
-        return bool(self.cores.chunks(chunk) >= chunk.number)
+        fits = bool(self.cores.chunks(chunk) >= chunk.number)
+        return fits if self.budget is None else fits and self.pick(job) is not None
 
     def estimate(self, job: int, placement: Any) -> float:
         """Seconds the job is expected to take on the cores of a placement, from its requested time.

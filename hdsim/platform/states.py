@@ -9,6 +9,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.util.copies import itself
+
 
 class NodeState(IntEnum):
     """Power state of a node; a node that is down, out of service by a failure, is in none of them."""
@@ -55,3 +57,24 @@ class StateSpans:
         found = np.zeros((len(NodeState), nodes))
         np.add.at(found, (self.state, self.node), self.end - self.begin)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Cap:
+    """A limit on the power of some nodes.
+
+    Attributes:
+        name: Name of the limited part of the machine.
+        nodes: (N,) whether it limits a node.
+        times: (T,) steps in seconds, ascending, the first at 0.
+        watts: (T,) limit from each step on; infinite for none.
+        hard: Whether no start may break it; otherwise it is only measured.
+    """
+
+    __deepcopy__ = itself
+
+    name: str
+    nodes: NDArray[np.bool_]
+    times: NDArray[np.float64]
+    watts: NDArray[np.float64]
+    hard: bool

@@ -141,6 +141,8 @@ METRICS: dict[str, Metric] = {
     },
     "boots": Metric("", _NEITHER, f"boots of nodes; {_SLEEP}"),
     "failed_boots": Metric("", _LOWER, f"boots of nodes that did not come up; {_SLEEP}"),
+    "seconds_above_cap": Metric("s", _LOWER, "time above a limit on power, summed over limits; where there is one"),
+    "joules_above_cap": Metric("J", _LOWER, "energy above a limit on power, likewise"),
     "jobs_per_second": Metric("jobs/s of wall time", _HIGHER, "ended jobs / wall time of the replay"),
 }
 #: Metrics of `hdsim bsp`; where several gangs share a machine, their means.
@@ -286,6 +288,7 @@ def summary(result: FullReplay) -> dict[str, float]:
         **({} if result.outages is None else reliability(result)),
         **({} if result.costs is None else result.costs.metrics),
         **({} if result.node_states is None else node_states(result)),
+        **(above_caps(result) if result.caps else {}),
         **(gangs(result) if result.gangs else {}),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
@@ -353,6 +356,15 @@ def node_states(result: FullReplay) -> dict[str, float]:
         "boots": float(boots.sum()),
         "failed_boots": float(sum(end in failed for end in ends)),
     }
+
+
+def above_caps(result: FullReplay) -> dict[str, float]:
+    """``seconds_above_cap`` and ``joules_above_cap``, sums over the caps."""
+    from hdsim.results import series
+
+    curves = [series.above(result, cap) for cap in result.caps]
+    seconds = sum(float(curve.seconds[curve.values > 0].sum()) for curve in curves)
+    return {"seconds_above_cap": seconds, "joules_above_cap": sum(curve.integral() for curve in curves)}
 
 
 def gangs(result: FullReplay) -> dict[str, float]:

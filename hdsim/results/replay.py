@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hdsim.failures import Outages
     from hdsim.gangs.simulation import GangRun
     from hdsim.platform.model import Platform
-    from hdsim.platform.states import StateSpans
+    from hdsim.platform.states import Cap, StateSpans
     from hdsim.results.period import Period
     from hdsim.results.segments import Segments
     from hdsim.workload.model import Workload
@@ -119,6 +119,10 @@ class FullReplay(Replay, Protocol):
     @property
     def failed_permanently(self) -> Ints:
         """(G,) jobs that have failed because nodes failed under them too often."""
+
+    @property
+    def caps(self) -> Sequence[Cap]:
+        """Limits on the power of nodes."""
 
     @property
     def failed_starts(self) -> Sequence[FailedStart]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
-from hdsim.platform.states import StateSpans
+from hdsim.platform.states import Cap, StateSpans
 from hdsim.results.segments import Segments
 from hdsim.util.arrays import Floats, Ints, objects
 from hdsim.util.intervals import IntervalSets
@@ -49,6 +49,7 @@ class Schedule:
     failed_starts: tuple[FailedStart, ...] = ()
     outages: Outages | None = None
     node_states: StateSpans | None = None
+    caps: tuple[Cap, ...] = ()
     time_breakdown: TimeBreakdown | None = None
     gangs: Mapping[int, GangRun] = field(default_factory=dict)
     interrupted: bool = False
@@ -114,6 +115,7 @@ class Schedule:
             failed_starts=tuple(cluster.failed_starts),
             outages=Outages.of(cluster.outages).begun_before(end_time) if cluster.nodes_fail else None,
             node_states=None if states is None else StateSpans.of(states.all_spans(cluster.now)).until(end_time),
+            caps=cluster.caps,
             time_breakdown=cluster.time_breakdown,
             gangs={job: running.run(complete=state[job] == done) for job, running in cluster.gangs.items()},
             interrupted=interrupted,

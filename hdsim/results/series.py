@@ -18,6 +18,7 @@ from hdsim.platform.states import NodeState
 from hdsim.results.segments import powered_until
 
 if TYPE_CHECKING:
+    from hdsim.platform.states import Cap
     from hdsim.results.period import Period
     from hdsim.results.replay import Replay
     from hdsim.results.segments import Segments
@@ -328,6 +329,15 @@ def power(result: Replay, nodes: NDArray[np.bool_] | None = None) -> StepFunctio
     for part in parts:
         values = values + part.at(times)
     return StepFunction(times, values, end)
+
+
+def above(result: Replay, cap: Cap) -> StepFunction:
+    """Power in W by which some nodes exceed a limit, 0 below it; a thousandth of a millionth of it is rounding."""
+    found = power(result, None if cap.nodes.all() else cap.nodes)
+    limit = StepFunction(cap.times, cap.watts, found.end)
+    times = np.union1d(found.times, cap.times[cap.times < found.end])
+    values, most = found.at(times), limit.at(times)
+    return StepFunction(times, np.where(values > most * (1 + 1e-9), values - most, 0.0), found.end)
 
 
 def _counted(begins: Floats, ends: Floats, amounts: Floats, end: float) -> StepFunction:

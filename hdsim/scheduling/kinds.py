@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class JobKinds:
     """Queued jobs in order, without those of blocked kinds.
 
-    Jobs of equal requests and constraints are of one kind: they fit at the same times. A kind is blocked from the time
-    that one of its jobs does not fit until resources are released, so that the cost of a pass depends on the number of
-    kinds and not on that of the jobs.
+    Jobs of equal requests and constraints, under hard caps of equal requested times as well, are of one kind: they fit
+    at the same times. A kind is blocked from the time that one of its jobs does not fit until resources are released,
+    so that the cost of a pass depends on the number of kinds and not on that of the jobs.
 
     Args:
         cluster: The cluster.
@@ -35,14 +35,14 @@ class JobKinds:
         """Takes note of the events of an instant; to be called at each one."""
         cluster = self._cluster
         self._new += cluster.submitted
-        if cluster.ended or cluster.node_changes:
+        if cluster.ended or cluster.node_changes or cluster.budget is not None:
             self._first += [(jobs[0][0], kind) for kind in self._blocked if (jobs := self._jobs.get(kind))]
             heapify(self._first)
             self._blocked.clear()
 
     def update(self, queue: FixedQueue | DynamicQueue) -> None:
         """Adds the submitted jobs in the order of a queue; a dynamic one is read anew."""
-        kind_of = self._cluster.requests.kind
+        cluster, kind_of = self._cluster, self._cluster.requests.kind
         if isinstance(queue, DynamicQueue):
             self._jobs.clear()
             self._first.clear()
@@ -51,7 +51,7 @@ class JobKinds:
             added = [(queue.key(job), job) for job in self._new]
         self._new.clear()
         for key, job in added:
-            kind = kind_of(job)
+            kind = kind_of(job) if cluster.budget is None else (kind_of(job), cluster.requested_time[job])
             jobs = self._jobs.setdefault(kind, [])
             heappush(jobs, (key, job))
             if jobs[0][1] == job and kind not in self._blocked:

@@ -562,7 +562,8 @@ class Engine(simpy.Environment):
             self._idle_instants = 0
             return False
         # On an idle platform a waiting job can only start after a change by nodes or by the user.
-        if not cluster.queue or not (cluster.down or self._calls or self.peek() < math.inf):
+        pending = self._power is not None and self._power.pending
+        if not cluster.queue or not (cluster.down or self._calls or pending or self.peek() < math.inf):
             return True
         self._idle_instants += 1
         return self._idle_instants > self._patience

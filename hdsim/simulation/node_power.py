@@ -14,10 +14,11 @@ from hdsim.simulation.agenda import AFTER_ENDS
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hdsim.cluster.node_states import NodeStates
     from hdsim.cluster.state import Cluster
+    from hdsim.platform.states import Cap
     from hdsim.power import PowerManagement
     from hdsim.util.arrays import Floats, Ints
 
@@ -31,6 +32,9 @@ class PowerEngine(Protocol):
 
     def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int) -> None:
         """Schedules an action."""
+
+    def notify(self) -> None:
+        """Requests a scheduling pass."""
 
     def begin(self, job: int) -> None:
         """Starts a job that is STARTING."""
@@ -65,6 +69,8 @@ class NodePower:
         self._timed_out: deque[tuple[int, float]] = deque()
         self._suspended: deque[float] = deque()
         self._resumes_at = -math.inf
+        self._rises = _rises([] if cluster.budget is None else cluster.budget.caps)
+        self._schedule_rise()
         cluster.cores.freed.append(np.arange(nodes))
         self._watch()
 
@@ -89,7 +95,45 @@ class NodePower:
     def apply(self) -> None:
         """Schedules what follows from the decisions of a pass, and the time-outs of nodes that are idle after it."""
         self._watch()
+        if self._stuck():
+            self._wake_one()
+        if self._timed_out and self._resumes_at <= self._engine.cluster.now:
+            self._suspend(None)
         self._schedule_changes()
+
+    def _stuck(self) -> bool:
+        """Returns whether there is a hard cap and jobs wait though none runs."""
+        cluster = self._engine.cluster
+        return cluster.budget is not None and bool(cluster.queue) and not cluster.running
+
+    def _wake_one(self) -> None:
+        """Wakes a node for jobs that draw too much to start while it boots, if none is about to change."""
+        cluster, states = self._engine.cluster, self._states
+        asked = (states.state != NodeState.ON) & ((states.ready < math.inf) | (states.state == NodeState.GOING_DOWN))
+        if asked.any() or not states.n_away:
+            return
+        for node in states.preference(np.flatnonzero(states.state != NodeState.ON)).tolist():
+            until = states.up_at(np.array([node]), cluster.now)
+            assert cluster.budget is not None
+            if cluster.budget.allows_change(node, NodeState.BOOTING, cluster.now, until):
+                states.power_on(node, cluster.now)
+                return
+
+    @property
+    def pending(self) -> bool:
+        """Whether changes to come, of nodes or of caps, may let a waiting job start."""
+        cluster = self._engine.cluster
+        return cluster.budget is not None and (bool(self._rises) or self._states.n_away > 0)
+
+    def _schedule_rise(self) -> None:
+        """Has a scheduling pass made at the next step of a hard cap to a higher value."""
+        if self._rises:
+            self._engine.schedule_at(self._rises[-1], self._rise, None, AFTER_ENDS)
+
+    def _rise(self, _: None) -> None:
+        self._rises.pop()
+        self._engine.notify()
+        self._schedule_rise()
 
     @property
     def _states(self) -> NodeStates:
@@ -106,6 +150,9 @@ class NodePower:
     def _change(self, node: int) -> None:
         """Makes the changes of a node that are due."""
         states, now, management = self._states, self._engine.cluster.now, self._management
+        if self._engine.cluster.budget is not None:
+            # There may be more power now.
+            self._engine.notify()
         if states.step(node, now):
             if self._failing.pop(node, None) == now:
                 self._engine.fail(node, now + management.repair)
@@ -169,8 +216,17 @@ class NodePower:
                         self._engine.schedule_at(self._resumes_at, self._suspend, None, AFTER_ENDS)
                     break
                 recent.popleft()
+            # Under a hard cap nodes stay up while jobs wait on an idle machine, and are woken one after the other.
+            if self._stuck() or not cluster.may_go_down(node):
+                break
             waiting.popleft()
             if rate < math.inf:
                 recent.append(now)
             states.power_off(node, now)
         self._schedule_changes()
+
+
+def _rises(caps: Iterable[Cap]) -> list[float]:
+    """Returns the times in seconds at which a cap rises, in descending order."""
+    dates = [cap.times[1:][np.diff(cap.watts) > 0].tolist() for cap in caps]
+    return sorted({date for each in dates for date in each}, reverse=True)

@@ -156,6 +156,7 @@ def set_up(
         needs_processors=model is not None or workload.has_programs,
         nodes_fail=breakdowns is not None,
         resume_rate=None if management is None else management.resume_rate,
+        caps=() if management is None else management.caps,
         confirms_starts=confirms_starts,
         open_ended=open_ended,
         has_core_ids=has_core_ids,
@@ -169,6 +170,11 @@ def set_up(
         infeasible = infeasible_jobs(platform, workload)
     else:
         infeasible, make_cluster = np.array(cluster.infeasible(), np.int64), lambda: cluster
+    if management is not None and any(cap.hard for cap in management.caps):
+        limited = make_cluster()
+        make_cluster = lambda: limited  # noqa: E731
+        never = _above_caps(limited, infeasible)
+        infeasible = np.union1d(infeasible, never)
     if len(infeasible):
         log.warning("%d of %d jobs are infeasible on %s and rejected", len(infeasible), len(workload), platform.name)
         if cluster is not None:
@@ -184,6 +190,25 @@ def _in_facility(make_cluster: Callable[[], Cluster], facility: Facility) -> Clu
     cluster = make_cluster()
     cluster.facility = Outlook(facility, cluster)
     return cluster
+
+
+def _above_caps(cluster: Cluster, infeasible: Ints) -> Ints:
+    """Returns the jobs that break a hard cap at its highest value where the agent places them on the empty platform."""
+    assert cluster.budget is not None
+    budget, jobs = cluster.budget, cluster.workload
+    cluster.budget = budget.at_highest()
+    fits: dict[Any, bool] = {}
+    for job in np.setdiff1d(np.arange(len(jobs)), infeasible).tolist():
+        kind = cluster.requests.kind(job)
+        if kind not in fits:
+            fits[kind] = cluster.pick(job) is not None
+    cluster.budget = budget
+    above = [job for job in range(len(jobs)) if not fits.get(cluster.requests.kind(job), True)]
+    never = np.setdiff1d(np.array(above, np.int64), infeasible)
+    if len(never):
+        first = jobs.job_id[int(never[0])]
+        log.warning("%d of %d jobs can never run under the caps; the first is job %s", len(never), len(jobs), first)
+    return never
 
 
 def quantities_faults(

@@ -51,7 +51,8 @@ def find_backfill(spec: str | int | Mapping[str, Any]) -> tuple[str, int, Callab
 
     Raises:
         ConfigError: There is no such algorithm; or, when it is made, it does not take the settings, or it is not
-            ``none`` or ``greedy`` and jobs are gangs, whose ends and CPU no reservation knows.
+            ``none`` or ``greedy`` and jobs are gangs, whose ends and CPU no reservation knows, or there is a hard cap
+            on the power that its reservations do not know.
     """
     settings = dict(spec) if isinstance(spec, Mapping) else {}
     path, target = settings.pop("path", None), settings.pop("_target_", None)
@@ -66,6 +67,9 @@ def find_backfill(spec: str | int | Mapping[str, Any]) -> tuple[str, int, Callab
     def make(cluster: Cluster) -> Backfill | None:
         if cluster.workload.has_gangs and name not in ("none", "greedy"):
             raise ConfigError(f"expected none or greedy with gangs, got {name}", where=BACKFILL.key)
+        if cluster.budget is not None and name in ("conservative", "hybrid", "rlscheduler"):
+            message = f"expected none, easy or greedy under a hard cap, which other reservations ignore, got {name}"
+            raise ConfigError(message, where=BACKFILL.key)
         made: Backfill = BACKFILL.construct(found, name, cluster, **settings)
         return None if name == "none" else made
 

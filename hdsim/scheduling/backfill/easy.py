@@ -41,6 +41,7 @@ class Easy(Backfill):
         # Chunks of each kind that may run beside the head, and that may not; space for limits; speeds of nodes.
         self._most: dict[int, tuple[int, float]] = {}
         self._limits = np.zeros(platform.n_nodes, np.int64)
+        self._watts, self._head_end = 0.0, math.inf  # of the head, under hard caps
         self._slowest = node_speeds(platform).slowest
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
@@ -65,13 +66,13 @@ class Easy(Backfill):
         # Without core ids a job may take no CPU at all.
         if not cluster.n_idle and cluster.has_core_ids:
             return
-        known = self._head == head and not self._ends.overdue(cluster.now)
+        known = self._head == head and not self._ends.overdue(cluster.now) and cluster.budget is None
         if not known:
             self._reserve(cluster, head)
         if self._shadow == math.inf and self._serve_next(cluster, queue, order, head):
             return
         head, size, requested = self._head, cluster.size, cluster.requested_time
-        idle, now, shadow, extra = cluster.n_idle, cluster.now, self._shadow, self._extra
+        idle, now, shadow, extra = self._idle(cluster), cluster.now, self._shadow, self._extra
         candidates = order.jobs
         if known and cluster.only_counts and cluster.uniform_speed and cluster.node_states is None:
             candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
@@ -91,12 +92,17 @@ class Easy(Backfill):
             start_queued(cluster, queue, order, job, placement)
             self._ends.add(job, now + cluster.estimate(job, placement), size[job])
             self._most.clear()
-            idle = cluster.n_idle
+            idle = self._idle(cluster)
             if not idle and cluster.has_core_ids:
                 break
             if order.after_start:
                 order.refresh(cluster)
                 possible = iter(order.sort(list(possible)))
+
+    def _idle(self, cluster: Cluster) -> Any:
+        """Returns an upper bound of the cores of a job that may start now."""
+        budget = cluster.budget
+        return cluster.n_idle if budget is None else min(cluster.n_idle, budget.most_cores(cluster.now))
 
     def placement(self, cluster: Cluster, head: int, job: int) -> Any:
         """Returns cores on which a job can start now without a delay of the blocked head, None if there are none.
@@ -160,9 +166,10 @@ class Easy(Backfill):
                 return placement
         if self._nodes is not None and (limit := self._limit(cluster, job)) is not None:
             placement = cluster.pick(job, limit=limit)
-            if not self._admit(cluster, job, placement):
+            if placement is not None and self._admit(cluster, job, placement):
+                return placement
+            if cluster.budget is None:
                 raise AssertionError(f"job {job} delays job {self._head} on nodes that leave it room")
-            return placement
         return None
 
     def _reserve(self, cluster: Cluster, head: int) -> None:
@@ -179,6 +186,13 @@ class Easy(Backfill):
         )
         # An upper bound: admission also depends on the nodes of the cores.
         self._extra = float(np.maximum(self._free[0], 0).sum()) - size
+        if cluster.budget is not None and self._margin >= 0:
+            # Jobs that run beyond an earlier time at which there are cores for the head leave it these.
+            chunk, seconds = cluster.requests.chunk(head), cluster.requested_time[head]
+            begin = now if cluster.cores.chunks(chunk) >= chunk.number else self._shadow
+            self._watts = cluster.budget.job_watts(cluster.size[head])
+            self._shadow = cluster.budget.earliest(self._watts, seconds, begin, now)
+            self._head_end = self._shadow + seconds
 
     def _may_stay(self, cluster: Cluster, job: int) -> bool:
         """Returns whether there are nodes for a job on which it may run beyond the shadow time."""
@@ -204,6 +218,10 @@ class Easy(Backfill):
 
     def _admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Reserves the cores of a job that ends after the shadow time; False if the head does not fit beside it."""
+        if cluster.budget is not None and not cluster.budget.has_room(
+            self._watts, self._shadow, self._head_end, cluster.now, placement.ids
+        ):
+            return False
         if self._nodes is not None:
             requests, nodes, cores = self._nodes.requests(cluster), placement.nodes, placement.node_counts
             margin = admit(self._free, self._allowed, requests, self._head, self._margin, job, nodes, cores)

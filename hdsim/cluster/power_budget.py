@@ -1,0 +1,253 @@
+"""Hard caps on the power of a cluster: what its nodes are committed to, and what may start beside that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, IDLE_POWER, PSTATES, processor_power
+from hdsim.platform.states import NodeState
+from hdsim.util.copies import with_own_containers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hdsim.cluster.node_states import NodeStates
+    from hdsim.platform.model import Platform
+    from hdsim.platform.states import Cap
+    from hdsim.util.arrays import Flags, Floats, Ints
+
+#: Relative rounding of sums of watts.
+_ROUNDING = 1e-12
+
+
+class PowerBudget:
+    """The power that nodes may draw at most from now on, and hard caps on it.
+
+    Cores that a job holds count as computing, also while it waits for its nodes, until its expected end; a job that has
+    exceeded that counts as running for ever. A node that changes its state counts with the highest power until it is
+    up; a node that is down, and at later times one that is off, counts as up and idle.
+
+    Attributes:
+        caps: The caps.
+        can_boot: (N,) whether each node can boot beside idle ones under the lowest values of its caps.
+
+    Args:
+        platform: The platform.
+        caps: Hard caps.
+        states: Power states of the nodes.
+    """
+
+    __deepcopy__ = with_own_containers
+
+    def __init__(self, platform: Platform, caps: Sequence[Cap], states: NodeStates) -> None:
+        self.caps = tuple(caps)
+        self._platform, self._states = platform, states
+        self._watts: Floats = np.nan_to_num(platform.state_watts)
+        self._owner = platform.core_processor
+        self.can_boot = self._bootable()
+        # Least watts that a busy core adds: beside another one of its processor.
+        self._least = float(platform.power.min()) * (PSTATES[COMPUTING].power - float(IDLE_POWER[1]))
+        # Cores that may start, and of what moment and changes.
+        self._room: tuple[float, int, int, float] | None = None
+        self._changes = 0
+        # Of each running job the expected end in seconds, and the cores on each processor.
+        self._ends: dict[int, float] = {}
+        self._cores: dict[int, tuple[Ints, Ints]] = {}
+        # The same in flat arrays, made when they are needed: ends, processors, cores.
+        self._rows: tuple[Floats, Ints, Ints] | None = None
+
+    # The jobs
+
+    def hold(self, job: int, ids: Ints, end: float) -> None:
+        """Takes note of a job that holds cores, and GPUs, by their ids until an expected end in seconds."""
+        processors, cores = np.unique(self._owner[ids], return_counts=True)
+        self._ends[job], self._cores[job], self._rows = end, (processors.astype(np.int64), cores), None
+        self._changes += 1
+
+    def release(self, job: int) -> tuple[float, tuple[Ints, Ints]]:
+        """Takes note of a job that has given its cores back; returns its expected end, processors and cores."""
+        self._rows = None
+        self._changes += 1
+        return self._ends.pop(job), self._cores.pop(job)
+
+    def at_highest(self) -> PowerBudget:
+        """Returns a budget without jobs under the highest values of the caps."""
+        highest = [replace(cap, times=np.zeros(1), watts=np.array([cap.watts.max()])) for cap in self.caps]
+        return PowerBudget(self._platform, highest, self._states)
+
+    # The questions
+
+    def most_cores(self, now: float) -> float:
+        """Returns an upper bound, which is found quickly, of the cores of a job that may start now."""
+        known, changes = self._room, (now, self._changes, self._states.changes)
+        if known is None or known[:3] != changes:
+            levels, most = self._levels(now, now), math.inf
+            for cap in self.caps:
+                if cap.nodes.all():
+                    _, watts = next(self._lows(cap, now, now))
+                    most = min(most, watts * (1 + 2 * _ROUNDING) - float(levels.sum()))
+            self._room = known = (*changes, most / self._least if self._least > 0 else math.inf)
+        return known[3]
+
+    def broken(self, now: float, end: float, ids: Ints, ready: float) -> Flags:
+        """Returns the (N,) nodes of the caps that a job would break if it started now.
+
+        Args:
+            now: Present time in seconds.
+            end: Its expected end.
+            ids: Its cores and GPUs.
+            ready: When all its nodes will be up.
+        """
+        added = np.bincount(self._owner[ids], minlength=self._platform.n_processors)
+        nodes = np.unique(self._platform.processor_node[self._owner[ids]])
+        asleep = np.zeros(self._platform.n_nodes, bool)
+        asleep[nodes] = self._states.state[nodes] != NodeState.ON
+        broken = np.zeros(len(asleep), bool)
+        for cap in self.caps:
+            if cap.nodes[nodes].any() and any(
+                self._levels(date, now, added, asleep, ready)[cap.nodes].sum() > watts * (1 + _ROUNDING)
+                for date, watts in self._lows(cap, now, end)
+            ):
+                broken |= cap.nodes
+        return broken
+
+    def allows_change(self, node: int, state: NodeState, now: float, until: float) -> bool:
+        """Returns whether a node may go down, or boot, until a time in seconds."""
+        more = float(self._watts[state, node])
+        for cap in self.caps:
+            if not cap.nodes[node]:
+                continue
+            for date, watts in self._lows(cap, now, until):
+                levels = self._levels(date, now)
+                levels[node] = max(levels[node], more)
+                if levels[cap.nodes].sum() > watts * (1 + _ROUNDING):
+                    return False
+        return True
+
+    def has_room(self, watts: float, begin: float, end: float, now: float, ids: Ints | None = None) -> bool:
+        """Returns whether the whole machine can draw some watts more in a time to come, beside a job on cores `ids`."""
+        added = None if ids is None else np.bincount(self._owner[ids], minlength=self._platform.n_processors)
+        for cap in self.caps:
+            if cap.nodes.all():
+                for date, most in self._lows(cap, begin, end):
+                    if self._levels(date, now, added).sum() + watts > most * (1 + _ROUNDING):
+                        return False
+        return True
+
+    def earliest(self, watts: float, seconds: float, begin: float, now: float) -> float:
+        """Returns the earliest time from `begin` on at which the machine can draw some watts more for some seconds.
+
+        It is the present time, an expected end of a job or a step of a cap; infinite if there is none.
+        """
+        dates = {begin, *(end for end in self._ends.values() if end > begin)}
+        for cap in self.caps:
+            if cap.nodes.all():
+                dates.update(cap.times[cap.times > begin].tolist())
+        ordered = sorted(dates)
+        if all(len(cap.times) == 1 for cap in self.caps):
+            # With constant caps there is ever more room.
+            low, high = 0, len(ordered)
+            while low < high:
+                middle = (low + high) // 2
+                if self.has_room(watts, ordered[middle], ordered[middle] + seconds, now):
+                    high = middle
+                else:
+                    low = middle + 1
+            return ordered[low] if low < len(ordered) else math.inf
+        return next((date for date in ordered if self.has_room(watts, date, date + seconds, now)), math.inf)
+
+    def job_watts(self, cores: int) -> float:
+        """Returns the watts that a job of some cores adds, on as few of the processors that draw most as have them."""
+        platform = self._platform
+        most = int(np.argmax(platform.power))
+        width, core = int(platform.cores_per_processor[most]), float(platform.power[most])
+        others = math.ceil(cores / width) * width - cores
+        idle = PSTATES[IDLE_PACKAGE].power
+        watts = core * (cores * (1 - idle) + others * (float(IDLE_POWER[1]) - idle))
+        of_node = int(platform.node_cpu_cores.max())
+        return watts + math.ceil(cores / of_node) * float(
+            (self._watts[NodeState.ON] - self._watts[NodeState.IDLE]).max()
+        )
+
+    def _bootable(self) -> Flags:
+        platform, able = self._platform, np.ones(self._platform.n_nodes, bool)
+        none = np.zeros(platform.n_processors, np.int64)
+        cores = platform.power * processor_power(platform.cores_per_processor, none)
+        idle = np.add.reduceat(cores, platform.node_first_processor[:-1]) + self._watts[NodeState.IDLE]
+        for cap in self.caps:
+            more = np.maximum(self._watts[NodeState.BOOTING] - idle, 0.0)
+            able &= ~cap.nodes | (idle[cap.nodes].sum() + more <= cap.watts.min())
+        return able
+
+    # Levels
+
+    def _lows(self, cap: Cap, begin: float, end: float) -> Iterator[tuple[float, float]]:
+        """Yields the begin of a time and every later step to a new low of a cap in it, with its watts.
+
+        Between these nothing that runs draws more than before, so that the cap holds there, too.
+        """
+        place = int(np.searchsorted(cap.times, begin, side="right")) - 1
+        lowest = float(cap.watts[place])
+        yield begin, lowest
+        for date, watts in zip(cap.times[place + 1 :].tolist(), cap.watts[place + 1 :].tolist(), strict=True):
+            if date >= end:
+                return
+            if watts < lowest:
+                lowest = watts
+                yield date, watts
+
+    def _levels(
+        self, date: float, now: float, added: Ints | None = None, woken: Flags | None = None, ready: float = 0.0
+    ) -> Floats:
+        """Returns the (N,) watts to which nodes are committed at a date, now or later.
+
+        Args:
+            date: The date in seconds.
+            now: Present time in seconds.
+            added: (P,) further busy cores.
+            woken: (N,) nodes that boot for these.
+            ready: When the last of them is up.
+        """
+        platform, states, watts = self._platform, self._states, self._watts
+        busy = self._busy(date, now)
+        if added is not None:
+            busy = busy + added
+        cores = platform.power * processor_power(platform.cores_per_processor, busy)
+        first = platform.node_first_processor[:-1]
+        held = np.add.reduceat(busy, first) > 0
+        levels: Floats = np.add.reduceat(cores, first) + np.where(held, watts[NodeState.ON], watts[NodeState.IDLE])
+        if not states.n_away:
+            return levels
+        asked = states.ready < math.inf
+        if date <= now:
+            asleep = (states.state == NodeState.OFF) & ~asked
+            if woken is not None:
+                asleep &= ~woken
+            levels[asleep] = watts[NodeState.OFF][asleep]
+        down = (states.state == NodeState.GOING_DOWN) & (states.off_at > date)
+        boots = (states.state != NodeState.ON) & asked & (states.ready > date)
+        if woken is not None and ready > date:
+            boots |= woken
+        levels[down] = np.maximum(levels, watts[NodeState.GOING_DOWN])[down]
+        levels[boots] = np.maximum(levels, watts[NodeState.BOOTING])[boots]
+        return levels
+
+    def _busy(self, date: float, now: float) -> Ints:
+        """Returns (P,) cores of each processor that jobs hold at a date."""
+        if self._rows is None:
+            jobs = list(self._cores)
+            sizes = [len(self._cores[job][0]) for job in jobs]
+            ends = np.repeat(np.array([self._ends[job] for job in jobs]), sizes)
+            none = np.zeros(0, np.int64)
+            columns = [np.concatenate([none, *(self._cores[job][place] for job in jobs)]) for place in (0, 1)]
+            self._rows = ends, columns[0], columns[1]
+        ends, processors, cores = self._rows
+        if date > now:
+            there = (ends > date) | (ends <= now)
+            processors, cores = processors[there], cores[there]
+        return np.bincount(processors, cores, self._platform.n_processors).astype(np.int64)
