@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.site.model import Site
     from hdsim.site.scheduler import SlurmScheduler, Start
-    from hdsim.util.arrays import Flags, Floats, Ints
+    from hdsim.util.arrays import Flags, Ints
     from hdsim.workload.model import Workload
 
 #: Seconds in which no change is missed: slurmctld looks once a second.
@@ -48,7 +48,6 @@ class SlurmScheduling:
         site: The site.
         cluster: The cluster.
         jobs: Its jobs with names, by default as they are.
-        usage: (A,) what root and the associations of the site have used before the begin, None for nothing.
         names_nodes: The column ``nodes`` has the nodes of the jobs, which takes a third of the time.
         own_passes: An agent makes passes in place of the main loop and sched/backfill.
 
@@ -68,7 +67,6 @@ class SlurmScheduling:
         cluster: Cluster,
         *,
         jobs: Workload | None = None,
-        usage: Floats | None = None,
         names_nodes: bool = True,
         own_passes: bool = False,
     ) -> None:
@@ -88,8 +86,8 @@ class SlurmScheduling:
         self.begin = float(workload.original_submission_time[0]) if len(table) else 0.0
         self._resumed = running_at_begin(workload)
         self.scheduler: SlurmScheduler = SlurmScheduler(self.site, table, self.begin)
-        if usage is not None and self.scheduler.multifactor is not None:
-            self.scheduler.multifactor.fair_share.begin_with(usage)
+        if workload.used is not None:
+            self.scheduler.begin_with(workload.used)
         self._jobs = table
         given = self.scheduler.parameters
         self._delay = max(float(given["batch_sched_delay"]), 0.0)
@@ -107,6 +105,7 @@ class SlurmScheduling:
             for other in dependency.jobs:
                 self._dependents.setdefault(other, []).append(job)
         self._cancelled = _cancelled(workload, self.begin)
+        self._requeued: set[int] = set()
         self._doomed: dict[int, float] = {}  # preempted jobs, with the time at which they end
         self._main_at = math.inf
         self._full_at = self.begin
@@ -151,6 +150,7 @@ class SlurmScheduling:
                 self._restarts[job] = cluster.note_run(job)
                 self._reasons[job] = self._on[job] = self._states[job] = ""
                 # Slurm counts a requeued job as submitted now.
+                self._requeued.add(job)
                 self._jobs.submitted[job], self._jobs.eligible[job] = now, now + _REQUEUE_DELAY
             else:
                 self._finish(job, now, succeeded=cluster.state[job] == _SUCCEEDED)
@@ -169,8 +169,8 @@ class SlurmScheduling:
             if job not in cluster.queue:
                 continue
             # Dependencies are simulated, other begins are as recorded.
-            again = job in cluster.ended
-            eligible = now if job in self._dependencies and not again else float(self._jobs.eligible[job])
+            simulated = job in self._dependencies and job not in self._requeued
+            eligible = now if simulated else float(self._jobs.eligible[job])
             heapq.heappush(self._later, (max(eligible, now), job))
             if job in self._cancelled:
                 heapq.heappush(self._later, (max(self._cancelled[job], now), job))
@@ -188,13 +188,12 @@ class SlurmScheduling:
         """Starts the jobs that run at the begin; those for which there is no free CPU are rejected."""
         from hdsim.site.beginning import resume
 
-        for job, (start, nodes) in self._resumed.items():
-            made = resume(self.scheduler, job, start, nodes)
-            if made is None:
-                self._turn_away(cluster, job, self.begin, "Resources")
-            else:
-                self._start(cluster, [made])
-                self._progress.started[job] = start
+        held, left = resume(self.scheduler, self._resumed)
+        self._start(cluster, held)
+        for one in held:
+            self._progress.started[one.job] = self._resumed[one.job][0]
+        for job in left:
+            self._turn_away(cluster, job, self.begin, "Resources")
         self._resumed = {}
 
     def state_at(self, now: float) -> SlurmScheduler:
@@ -209,7 +208,8 @@ class SlurmScheduling:
             self._turn_away(cluster, job, now, self._reasons[job] or "None")
             return False
         dependency = self._dependencies.get(job)
-        if job in self.scheduler.pending or (dependency is None and self._jobs.eligible[job] > now):
+        waits = dependency is None or job in self._requeued
+        if job in self.scheduler.pending or (waits and self._jobs.eligible[job] > now):
             return False
         if dependency is not None:
             fulfilled, later = self._progress.verdict(dependency, now)

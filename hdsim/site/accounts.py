@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 
@@ -116,6 +118,19 @@ def _columns(rows: list[Association], above: list[int], *, classic: bool) -> Sha
     ints = (np.array(each, np.int64) for each in (above, sharing, own, among, first, child))
     above_of, sharing_of, owned, total, begins, children = ints
     return ShareTree(above_of, sharing_of, user, owned, total, shares, begins, children)
+
+
+@dataclass(frozen=True)
+class Used:
+    """The usage of accounts until a moment.
+
+    Attributes:
+        billing: (A,) billing-seconds of root and the associations.
+        minutes: TRES-seconds that limits of TRES-minutes count, by the keys of :class:`hdsim.site.quotas.SiteQuotas`.
+    """
+
+    billing: Floats
+    minutes: Mapping[tuple[Any, ...], float] = field(default_factory=dict)
 
 
 class FairShare:

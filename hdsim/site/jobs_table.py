@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,15 @@ YEAR = 365 * 86_400.0
 
 @dataclass
 class SiteJobs:
-    """Columns with one row a job, in order of submission; J jobs, N nodes."""
+    """Columns with one row a job, in order of submission; J jobs, N nodes.
+
+    Each partition that a job may be in is an entry, E in all, those of a job one after the other.
+
+    Attributes:
+        first_entry: (J,) first entry of each job.
+        entry_job: (E,) job of each entry.
+        entry_partition: (E,) its partition.
+    """
 
     submitted: Floats  # in seconds since 1970
     eligible: Floats  # in seconds since 1970, from which on a job may start
@@ -45,6 +53,16 @@ class SiteJobs:
     refused: dict[int, str]  # reasons of jobs that no partition takes
     array: Ints  # number of the array of each job, -1 for none or one without a throttle
     array_limit: Ints  # most tasks of it that run at a time
+    whole: Flags  # jobs that ask for whole nodes, in whatever partition
+    first_entry: Ints = field(init=False)
+    entry_job: Ints = field(init=False)
+    entry_partition: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        lengths = np.array([len(each) for each in self.partitions], np.int64)
+        self.first_entry = np.cumsum(lengths) - lengths
+        self.entry_job = np.repeat(np.arange(len(lengths)), lengths)
+        self.entry_partition = np.array([row for each in self.partitions for row in each], np.int64)
 
     def __len__(self) -> int:
         return len(self.submitted)
@@ -114,6 +132,7 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
         refused=refused,
         array=array,
         array_limit=array_limit,
+        whole=np.array(column("whole", False), np.bool_),
     )
 
 
@@ -162,6 +181,7 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
         most=np.maximum(most, 1),
         memory_per_cpu=np.where(of_cpu, memory, 0.0),
         memory_per_node=np.where(of_cpu, 0.0, memory),
+        partition=np.array([rows[0] for rows in partitions], np.int64),
         whole=np.array(column("whole", False), np.bool_) | exclusive,
         limit=np.where(np.isinf(limit), YEAR, limit),
         **gpus,

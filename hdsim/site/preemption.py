@@ -66,6 +66,7 @@ def rules_of(site: Site, jobs: SiteJobs) -> Preemption:
         youngest=bool(parameters.get("preempt_youngest_first", False)),
         reorders=int(parameters.get("preempt_reorder_count", 1)),
         strict=bool(parameters.get("preempt_strict_order", False)),
+        by_partition=kind != "qos",
     )
 
 

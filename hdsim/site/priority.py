@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hdsim.site.accounts import Accounts, FairShare
-from hdsim.site.jobs_table import SiteJobs, gpu_types
+from hdsim.site.jobs_table import SiteJobs
 from hdsim.site.kernels.quotas import Quotas
 from hdsim.site.kernels.running import RunningJobs
 from hdsim.site.model import NodeType, Site
+from hdsim.site.tres import amounts, billed, is_counted, is_of_nodes
 from hdsim.util.arrays import Flags, Floats, Ints
 
 #: PriorityFlags that are simulated.
@@ -83,10 +84,15 @@ class Multifactor:
         self._of_qos *= site.priority.weight_qos
         of_account = self._normal("ASSOC", self.accounts.priorities())
         self._of_association = np.append(of_account, 0.0) * site.priority.weight_association
-        self.tres = list(site.priority.weight_tres)
-        self._requested = _requests(site, jobs, self.tres)
-        self._whole = _totals(kinds, members, self.tres)
-        self._billing = [one.billing_weights for one in site.partitions.values()]
+        self.tres = [name for name in site.priority.weight_tres if is_counted(name)]
+        every = np.arange(len(jobs))
+        asked = [amounts(site, jobs, name, every, {}).of(jobs.demands.cpus, jobs.demands.least) for name in self.tres]
+        self._requested = np.array(asked).reshape(len(self.tres), len(jobs)).T
+        self._whole = _totals(site, kinds, members, self.tres)
+        self._weights = [one.billing_weights for one in site.partitions.values()]
+        self._billing = [[(name, weights[name]) for name in billed(weights)] for weights in self._weights]
+        weighed = dict.fromkeys(name for weights in self._billing for name, _ in weights)
+        self._amounts = {name: amounts(site, jobs, name, every, {}) for name in weighed}
         self._usage_factor = np.append([one.usage_factor for one in site.qos.values()], 1.0)
 
     @property
@@ -123,16 +129,17 @@ class Multifactor:
 
     def start(self, job: int, partition: int, now: float, nodes: int, cpus: int) -> None:
         """Notes that a job starts: from now on it uses the share of its account."""
-        asked = self._jobs.demands
-        amounts = {
-            "cpu": float(cpus),
-            "node": float(nodes),
-            "mem": asked.memory_per_node[job] * nodes + asked.memory_per_cpu[job] * cpus,
-            "gres/gpu": float(asked.gpus[job] * nodes + asked.all_gpus[job]),
-        }
-        weighted = [weight * amounts.get(name, 0.0) for name, weight in self._billing[partition].items()]
-        combine = max if "MAX_TRES" in self._flags else sum
-        rate = combine(weighted) if weighted else float(cpus)
+        of_nodes, others = [0.0], 0.0
+        for name, weight in self._billing[partition]:
+            taken = self._amounts[name]
+            value = weight * (taken.fixed[job] + taken.per_cpu[job] * cpus + taken.per_node[job] * nodes)
+            if is_of_nodes(name):
+                of_nodes.append(float(value))
+            else:
+                others += float(value)
+        rate = others + (max(of_nodes) if "MAX_TRES" in self._flags else sum(of_nodes))
+        if not self._weights[partition]:
+            rate = float(cpus)
         self.fair_share.start(job, now, rate, self._usage_factor[self._jobs.qos[job]], cpus, nodes)
 
     def end(self, job: int, now: float) -> None:
@@ -162,10 +169,10 @@ class Multifactor:
         """Returns the weighted factors of (Q,) jobs in (Q,) partitions."""
         rules, rows = self._rules, self._association[jobs]
         weights = np.array([rules.weight_tres[name] for name in self.tres])
-        amounts = self._requested[jobs]
+        asked = self._requested[jobs]
         if not {"NO_NORMAL_TRES", "NO_NORMAL_ALL"} & set(self._flags):
             whole = self._whole[partitions]
-            amounts = np.divide(amounts, whole, out=np.zeros_like(amounts), where=whole > 0.0)
+            asked = np.divide(asked, whole, out=np.zeros_like(asked), where=whole > 0.0)
         return Factors(
             age=self._age[jobs] * rules.weight_age,
             association=self._of_association[rows],
@@ -174,33 +181,14 @@ class Multifactor:
             partition=self._of_partition[partitions],
             qos=self._of_qos[self._jobs.qos[jobs]],
             nice=self._jobs.nice[jobs],
-            tres=amounts * weights,
+            tres=asked * weights,
         )
 
 
-def _requests(site: Site, jobs: SiteJobs, names: list[str]) -> Floats:
-    """Returns the (J, T) amounts of TRES that jobs ask for, memory in MiB."""
-    asked = jobs.demands
-    types = gpu_types(site)
-    made = np.zeros((len(jobs), len(names)))
-    for place, name in enumerate(names):
-        if name in ("cpu", "billing"):
-            made[:, place] = asked.cpus
-        elif name == "mem":
-            made[:, place] = asked.memory_per_node * asked.least + asked.memory_per_cpu * asked.cpus
-        elif name == "node":
-            made[:, place] = asked.least
-        elif name == "gres/gpu":
-            made[:, place] = asked.gpus * asked.least + asked.all_gpus
-        elif name.removeprefix("gres/") in types:
-            of_type = asked.gpu_type == types.index(name.removeprefix("gres/"))
-            made[:, place] = np.where(of_type, asked.gpus * asked.least + asked.all_gpus, 0)
-    return made
-
-
-def _totals(kinds: list[NodeType], members: Flags, names: list[str]) -> Floats:
+def _totals(site: Site, kinds: list[NodeType], members: Flags, names: list[str]) -> Floats:
     """Returns the (P, T) amounts of TRES of partitions, memory in MiB."""
     columns = []
+    licences = {f"license/{name}": float(number) for name, number in site.licenses.items()}
     for name in names:
         if name in ("cpu", "billing"):
             columns.append([float(kind.cpus) for kind in kinds])
@@ -212,5 +200,6 @@ def _totals(kinds: list[NodeType], members: Flags, names: list[str]) -> Floats:
             asked = name.removeprefix("gres/")
             own = (sum(n for key, n in kind.gres.items() if asked in (key, key.split(":")[0])) for kind in kinds)
             columns.append([float(number) for number in own])
-    amounts = np.array(columns, np.float64).reshape(len(names), len(kinds))
-    return members.astype(np.float64) @ amounts.T
+    of_nodes = np.array(columns, np.float64).reshape(len(names), len(kinds))
+    # Licences are those of the cluster in every partition.
+    return members.astype(np.float64) @ of_nodes.T + np.array([licences.get(name, 0.0) for name in names])

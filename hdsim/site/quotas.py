@@ -15,7 +15,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.site.accounts import Accounts
-from hdsim.site.jobs_table import SiteJobs, gpu_types
+from hdsim.site.jobs_table import SiteJobs
 from hdsim.site.kernels.quotas import LICENSES, Quotas
 from hdsim.site.model import Qos, Site
 from hdsim.site.reasons import (
@@ -31,6 +31,7 @@ from hdsim.site.reasons import (
     unknown_tres,
     user_limit,
 )
+from hdsim.site.tres import Amounts, amounts
 from hdsim.util.arrays import Floats, Ints
 
 
@@ -80,15 +81,18 @@ class SiteQuotas:
 
     Attributes:
         quotas: The capacities.
-        blocked: (J,) code of the reason why a job can never start, 0 for none.
+        blocked: (E,) code of the reason why a job can never start in a partition, 0 for none; entries are those of
+            :class:`hdsim.site.jobs_table.SiteJobs`.
         waiting: (J,) places among `submissions` that each job takes while it is pending or runs.
         submissions: Most jobs of each place that may be pending or run, and the code of the reason.
+        meters: Numbers of the limits of TRES-minutes by kind of holder, its name or row, kind of limit and TRES.
     """
 
     quotas: Quotas
     blocked: Ints
     waiting: list[tuple[int, ...]]
     submissions: list[tuple[int, int]]
+    meters: dict[tuple[Any, ...], int]
 
 
 class _Builder:
@@ -104,7 +108,7 @@ class _Builder:
         self.metered: list[_Meter] = []
         self.submissions: dict[tuple[Any, ...], int] = {}
         self.most_submitted: list[tuple[int, int]] = []
-        self.types = gpu_types(site)
+        self.weights = [one.billing_weights for one in site.partitions.values()]
         for name, one in site.partitions.items():
             if self.enforced and one.qos and one.qos not in site.qos:
                 raise ConfigError(
@@ -135,28 +139,15 @@ class _Builder:
             self.metered.append(_Meter(minutes, self.reasons.code_of(word), **kind))
         return self.meters[key]
 
-    def amounts(self, tres: str, rows: Ints) -> tuple[Any, Any, Any]:
-        """Returns what jobs take of a TRES: in any case, for each CPU and for each node."""
-        asked = self.jobs.demands
+    def amounts(self, tres: str, rows: Ints, partition: int) -> Amounts:
+        """Returns what jobs take of a TRES in a partition."""
         none = np.zeros(len(rows))
         if tres in ("job", "wall"):
-            return none + 1.0, none, none
-        if tres in ("cpu", "billing"):
-            return none, none + 1.0, none
-        if tres == "node":
-            return none, none, none + 1.0
-        if tres == "mem":
-            return none, asked.memory_per_cpu[rows], asked.memory_per_node[rows]
-        kind, _, name = tres.partition("/")
-        if kind == "license" and name in self.site.licenses:
-            return self.jobs.licenses[rows, list(self.site.licenses).index(name)].astype(np.float64), none, none
-        if tres == "gres/gpu":
-            return asked.all_gpus[rows].astype(np.float64), none, asked.gpus[rows].astype(np.float64)
-        if kind == "gres" and name in self.types:
-            of_type = asked.gpu_type[rows] == self.types.index(name)
-            in_all, on_each = (np.where(of_type, gpus[rows], 0.0) for gpus in (asked.all_gpus, asked.gpus))
-            return in_all, none, on_each
-        raise unknown_tres(tres)
+            return Amounts(none + 1.0, none, none)
+        try:
+            return amounts(self.site, self.jobs, tres, rows, self.weights[partition])
+        except KeyError:
+            raise unknown_tres(tres) from None
 
     def holder(self, job: int, partition: int) -> Holder:
         """Returns what holds for a job."""
@@ -282,16 +273,15 @@ class _Builder:
                     spend((*own, limit), tres, amount, told("Assoc", tres), of_node=of_node)
         return made, tuple(waiting)
 
-    def never(self, holder: Holder, rows: Ints, blocked: Ints) -> None:
-        """Notes the jobs that exceed what each job may ask for."""
-        asked = self.jobs.demands
+    def never(self, holder: Holder, partition: int, entries: Ints, blocked: Ints) -> None:
+        """Notes the entries of jobs that exceed what each job may ask for."""
+        asked, rows = self.jobs.demands, self.jobs.entry_job[entries]
 
         def requested(tres: str) -> Any:
-            fixed, per_cpu, per_node = self.amounts(tres, rows)
-            return fixed + per_cpu * asked.cpus[rows] + per_node * asked.least[rows]
+            return self.amounts(tres, rows, partition).of(asked.cpus[rows], asked.least[rows])
 
         def block(exceeds: Any, word: str) -> None:
-            found = rows[exceeds & (blocked[rows] == 0)]
+            found = entries[exceeds & (blocked[entries] == 0)]
             blocked[found] = self.reasons.code_of(word)
 
         seen: set[str] = set()
@@ -314,16 +304,15 @@ class _Builder:
         if "wall" not in seen:
             block(asked.limit[rows] > wall, "AssocMaxWallDurationPerJobLimit")
 
-    def never_enough(self, made: _Template, rows: Ints, blocked: Ints) -> None:
-        """Notes the jobs that ask for more TRES-minutes than a limit has."""
-        asked = self.jobs.demands
+    def never_enough(self, made: _Template, partition: int, entries: Ints, blocked: Ints) -> None:
+        """Notes the entries of jobs that ask for more TRES-minutes than a limit has."""
+        asked, rows = self.jobs.demands, self.jobs.entry_job[entries]
         for number, tres in made.meters:
             kind = self.metered[number]
-            fixed, per_cpu, per_node = self.amounts(tres, rows)
             nodes = asked.most[rows] if kind.of_node else asked.least[rows]
-            amount = fixed + per_cpu * asked.cpus[rows] + per_node * nodes
+            amount = self.amounts(tres, rows, partition).of(asked.cpus[rows], nodes)
             wanted = np.floor(amount / nodes) if kind.of_node else np.floor(amount * self.minutes(rows))
-            found = rows[(wanted > kind.minutes) & kind.asks & (blocked[rows] == 0)]
+            found = entries[(wanted > kind.minutes) & kind.asks & (blocked[entries] == 0)]
             blocked[found] = kind.reason
 
     def factor(self, rows: Ints) -> Floats:
@@ -337,46 +326,47 @@ class _Builder:
         return np.where(safe[self.jobs.qos[rows]], np.floor(whole * self.factor(rows)), whole)
 
     def groups(self) -> Iterator[tuple[int, Ints]]:
-        """Yields the jobs that the same limits hold for, and the first of their partitions."""
+        """Yields a partition and the entries of jobs in it that the same limits hold for."""
         jobs = self.jobs
-        asking = jobs.licenses > 0
-        first = np.array([rows[0] for rows in jobs.partitions], np.int64)
-        columns = np.column_stack([first, jobs.qos, jobs.association, jobs.user, jobs.array, asking])
+        row, partition = jobs.entry_job, jobs.entry_partition
+        own = [jobs.qos, jobs.association, jobs.user, jobs.array, *(jobs.licenses > 0).T]
+        columns = np.column_stack([partition, *(column[row] for column in own)])
         _, number = np.unique(columns, axis=0, return_inverse=True)
         order = np.argsort(number, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
-            if len(rows):
-                yield int(first[rows[0]]), rows
+        for entries in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+            if len(entries):
+                yield int(partition[entries[0]]), entries
 
     def build(self) -> SiteQuotas:
         """Returns the limits."""
-        count = len(self.jobs)
-        blocked = np.zeros(count, np.int64)
-        waiting: list[tuple[int, ...]] = [()] * count
-        templates: list[tuple[Ints, _Template]] = []
-        licences = list(self.site.licenses)
-        for partition, rows in self.groups():
-            made = _Template()
+        jobs, licences = self.jobs, list(self.site.licenses)
+        blocked = np.zeros(len(jobs.entry_job), np.int64)
+        waiting: list[tuple[int, ...]] = [()] * len(jobs)
+        templates: list[tuple[int, Ints, _Template]] = []
+        for partition, entries in self.groups():
+            made, rows = _Template(), jobs.entry_job[entries]
             if self.enforced:
                 holder = self.holder(int(rows[0]), partition)
                 made, submitted = self.template(holder)
-                self.never(holder, rows, blocked)
-                self.never_enough(made, rows, blocked)
+                self.never(holder, partition, entries, blocked)
+                self.never_enough(made, partition, entries, blocked)
                 if submitted:
-                    for row in rows.tolist():
+                    # Submissions count in the first partition.
+                    for row in rows[entries == jobs.first_entry[rows]].tolist():
                         waiting[row] = submitted
-            array = int(self.jobs.array[rows[0]])
+            array = int(jobs.array[rows[0]])
             if array >= 0:
-                most, code = float(self.jobs.array_limit[rows[0]]), self.reasons.code_of("JobArrayTaskLimit")
+                most, code = float(jobs.array_limit[rows[0]]), self.reasons.code_of("JobArrayTaskLimit")
                 made.capacities.append((self.place(("array", array), most, code), "job"))
-            for kind in np.flatnonzero(self.jobs.licenses[rows[0]]).tolist():
+            for kind in np.flatnonzero(jobs.licenses[rows[0]]).tolist():
                 name = licences[kind]
                 place = self.place(("license", name), self.site.licenses[name], LICENSES)
                 made.capacities.append((place, f"license/{name}"))
-            templates.append((rows, made))
-        held = self._entries([(rows, made.capacities) for rows, made in templates])
-        spending = self._entries([(rows, made.meters) for rows, made in templates])
+            templates.append((partition, entries, made))
+        held = self._taken([(partition, entries, made.capacities) for partition, entries, made in templates])
+        spending = self._taken([(partition, entries, made.meters) for partition, entries, made in templates])
         columns: dict[str, Any] = {
+            "entry": jobs.first_entry.copy(),
             "capacity": np.array(self.capacity, np.float64),
             "taken": np.zeros(len(self.capacity)),
             "reason": np.array(self.reason, np.int64),
@@ -397,11 +387,11 @@ class _Builder:
             **self._times(spending[0], spending[1]),
         }
         quotas = Quotas(**columns)
-        return SiteQuotas(quotas, blocked, waiting, self.most_submitted)
+        return SiteQuotas(quotas, blocked, waiting, self.most_submitted, self.meters)
 
     def _times(self, first: Ints, meter: Ints) -> dict[str, Any]:
         """Returns the minutes and seconds of jobs for their limits of TRES-minutes; see :class:`Quotas`."""
-        rows = np.repeat(np.arange(len(self.jobs)), np.diff(first))
+        rows = np.repeat(self.jobs.entry_job, np.diff(first))
         factor = self.factor(rows)
         charges, of_wall = np.zeros((2, len(self.metered) + 1), np.bool_)
         for key, number in self.meters.items():
@@ -412,21 +402,22 @@ class _Builder:
             "free": (factor == 0.0) & ~of_wall[meter],
         }
 
-    def _entries(self, groups: list[tuple[Ints, list[tuple[int, str]]]]) -> tuple[Any, ...]:
-        """Returns first places of jobs, the capacities at the places and what jobs take of each."""
-        lengths = np.zeros(len(self.jobs), np.int64)
-        for rows, entries in groups:
-            lengths[rows] = len(entries)
+    def _taken(self, groups: list[tuple[int, Ints, list[tuple[int, str]]]]) -> tuple[Any, ...]:
+        """Returns first places of entries, the capacities at the places and what jobs take of each."""
+        lengths = np.zeros(len(self.jobs.entry_job), np.int64)
+        for _, entries, taken in groups:
+            lengths[entries] = len(taken)
         first = np.concatenate([[0], np.cumsum(lengths)])
         place = np.zeros(first[-1], np.int64)
-        amounts: list[Floats] = [np.zeros(first[-1]) for _ in range(3)]
-        for rows, entries in groups:
-            for offset, (number, tres) in enumerate(entries):
-                at = first[rows] + offset
+        columns: list[Floats] = [np.zeros(first[-1]) for _ in range(3)]
+        for partition, entries, taken in groups:
+            for offset, (number, tres) in enumerate(taken):
+                at = first[entries] + offset
                 place[at] = number
-                for column, values in zip(amounts, self.amounts(tres, rows), strict=True):
+                found = self.amounts(tres, self.jobs.entry_job[entries], partition)
+                for column, values in zip(columns, found, strict=True):
                     column[at] = values
-        return first, place, *amounts
+        return first, place, *columns
 
 
 def quotas_of(site: Site, jobs: SiteJobs, accounts: Accounts, reasons: Reasons, nodes: int) -> SiteQuotas:

@@ -13,7 +13,7 @@ from hdsim.site.formats import expand_nodes, parse_counts
 from hdsim.site.model import Site
 from hdsim.site.platform import nodes_of
 from hdsim.site.sacct_values import NOTHING
-from hdsim.site.submit_lines import INTERESTING, submit_options
+from hdsim.site.submit_lines import INTERESTING, UNREAD, submit_options, unread_options
 
 #: Columns of what the commands of submission ask for, with their types and what stands where they say nothing.
 _OF_LINES: dict[str, tuple[Any, Any]] = {
@@ -51,6 +51,19 @@ def of_lines(lines: pl.Series) -> list[pl.Series]:
         for name, value in known[line].items():
             columns[name][place] = value
     return [pl.Series(f"of_line_{name}", values, _OF_LINES[name][0], strict=False) for name, values in columns.items()]
+
+
+def unread(lines: pl.Series) -> dict[str, list[int]]:
+    """Returns the rows of commands of submission with options that nothing simulates, by option."""
+    said = lines.str.contains(UNREAD).fill_null(False)
+    known: dict[str, list[str]] = {}
+    found: dict[str, list[int]] = {}
+    for row, line in zip(said.arg_true().to_list(), lines.filter(said).to_list(), strict=True):
+        if line not in known:
+            known[line] = unread_options(line)
+        for option in known[line]:
+            found.setdefault(option, []).append(row)
+    return found
 
 
 def gres(jobs: pl.DataFrame) -> list[pl.Series]:
@@ -166,7 +179,10 @@ def whole(jobs: pl.DataFrame, site: Site) -> pl.Series:
         for kind in site.nodes.values()
         if {"SOCKET", "CORE"} & words
     ]
-    # Each node gives whole cores or sockets.
-    rounded = pl.col("got_nodes") * (max(units, default=1) - 1)
+    # Each node gives whole cores, or whole sockets, on which CPUs are in turn.
+    unit, rounded = max(units, default=1), pl.col("got_nodes") * (max(units, default=1) - 1)
+    if "SOCKET" in words:
+        sockets = max(kind.sockets for kind in site.nodes.values())
+        rounded = pl.min_horizontal("cpus", pl.col("got_nodes") * sockets) * unit - pl.col("cpus")
     made = (pl.col("got_cpus") - pl.col("cpus") > rounded) & (pl.col("got_cpus") == found)
     return jobs.select(made.fill_null(False)).to_series()

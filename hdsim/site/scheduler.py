@@ -12,7 +12,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.site import preemption
-from hdsim.site.accounts import accounts_of
+from hdsim.site.accounts import Used, accounts_of
 from hdsim.site.formats import expand_nodes, fold_nodes
 from hdsim.site.jobs_table import SiteJobs, gpu_types
 from hdsim.site.kernels.passes import (
@@ -35,6 +35,7 @@ from hdsim.site.priority import FLAGS, Multifactor
 from hdsim.site.quotas import quotas_of
 from hdsim.site.reasons import Reasons
 from hdsim.site.topology import topology_of
+from hdsim.site.tres import unknown_weights
 from hdsim.util.arrays import Flags, Floats, Ints
 
 _log = logging.getLogger(__name__)
@@ -74,13 +75,12 @@ def refuse(site: Site) -> list[str]:
             found.append(f"partition {name}: OverSubscribe={one.oversubscribe}")
         if one.exclusive_user:
             found.append(f"partition {name}: ExclusiveUser")
-        if one.max_cpus_per_node is not None:
-            found.append(f"partition {name}: MaxCPUsPerNode")
     for key, kind in site.nodes.items():
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
             found.append(f"nodes {key}: several types of GPUs on a node")
     if site.priority.type == "multifactor":
         found += [f"PriorityFlags={name}" for name in site.priority.flags if name not in FLAGS]
+    found += unknown_weights(site)
     known = {*PARAMETERS, *_FLAGS, *_WITHOUT_INFLUENCE}
     for name, value in site.slurm.parameters.items():
         if name not in known:
@@ -98,6 +98,8 @@ def site_nodes(site: Site, kinds: Sequence[NodeType], place: Mapping[str, int]) 
         core = kind.threads_per_core
         units.append(core * kind.cores_per_socket if "SOCKET" in words else core if "CORE" in words else 1)
     types = gpu_types(site)
+    most = [one.max_cpus_per_node for one in site.partitions.values()]
+    limits = np.array([math.inf if each is None else each for each in most])
     memory = [kind.memory if "MEMORY" in words else math.inf for kind in kinds]
     return SiteNodes(
         cpus=np.array([kind.cpus for kind in kinds], np.int64),
@@ -105,10 +107,30 @@ def site_nodes(site: Site, kinds: Sequence[NodeType], place: Mapping[str, int]) 
         threads=np.array([kind.threads_per_core for kind in kinds], np.int64),
         memory=np.array(memory, np.float64),
         weight=np.array([kind.weight for kind in kinds], np.int64),
+        line=np.array(_lines_of(site, kinds), np.int64),
         gpus=np.array([sum(kind.gres[name] for name in types if name in kind.gres) for kind in kinds], np.int64),
         gpu_type=np.array([next((row for row, name in enumerate(types) if name in kind.gres), -1) for kind in kinds]),
+        capped=np.where(limits < math.inf, np.cumsum(limits < math.inf) - 1, -1),
+        most=limits[limits < math.inf].astype(np.int64),
         topology=topology_of(site, place),
     )
+
+
+def _lines_of(site: Site, kinds: Sequence[NodeType]) -> list[int]:
+    """The line of each node in the order of weights, the weight where slurmctld looks at all of a weight at once."""
+    if site.preemption.type != "none" or len(site.switches) > 1:
+        return [kind.weight for kind in kinds]
+    lines = sorted(site.nodes.values(), key=lambda kind: kind.weight)
+    place = {id(kind): number for number, kind in enumerate(lines)}
+    return [place[id(kind)] for kind in kinds]
+
+
+def unused(nodes: SiteNodes) -> Usage:
+    """Returns the use of nodes without any job."""
+    core = np.where(nodes.unit == 1, nodes.threads, 1)
+    none = np.zeros(len(nodes.cpus), np.int64)
+    capped = np.zeros((len(nodes.most), len(none)), np.int64)
+    return Usage(nodes.cpus.copy(), nodes.memory.copy(), none, nodes.gpus.copy(), core, capped)
 
 
 class SlurmScheduler:
@@ -153,11 +175,7 @@ class SlurmScheduler:
             self.multifactor = Multifactor(site, jobs, kinds, self.members, accounts, quotas, begin)
         self.priorities: Callable[[Ints, Ints], Floats] = self.priorities_of_site
         number, count = len(self.nodes.cpus), len(jobs)
-        none, core = np.zeros(number, np.int64), np.where(self.nodes.unit == 1, self.nodes.threads, 1)
-        self.usage, self._empty = (
-            Usage(self.nodes.cpus.copy(), self.nodes.memory.copy(), none.copy(), self.nodes.gpus.copy(), core)
-            for _ in range(2)
-        )
+        self.usage, self._empty = unused(self.nodes), unused(self.nodes)
         self._submitted = [0] * len(self.limits.submissions)
         on, cpus, gpus = np.zeros((3, count * 2 + number), np.int64)
         ints = np.zeros((3, count), np.int64)
@@ -171,13 +189,11 @@ class SlurmScheduler:
         self.calendar = self._calendar()
         self._plan = make_plan(self.rules.slots, number, count)
         self._space = make_space(
-            core, len(self.nodes.topology.level), len(site.partitions), int(jobs.user.max(initial=0)) + 1, count
+            self._empty, len(self.nodes.topology.level), len(site.partitions), int(jobs.user.max(initial=0)) + 1, count
         )
         self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
-        self._entries = np.array([len(each) for each in jobs.partitions], np.int64)
-        self._first_entry = np.cumsum(self._entries) - self._entries
-        self._partition = np.array([row for each in jobs.partitions for row in each], np.int64)
+        self._exclusive = np.array([one.oversubscribe.startswith("EXCLUSIVE") for one in partitions], np.bool_)
 
     def _rules(self) -> Rules:
         given, words = self.parameters, {key for key, value in self.site.slurm.parameters.items() if value}
@@ -231,14 +247,28 @@ class SlurmScheduler:
         table, limits = self.jobs, self.limits
         if job in table.refused:
             return table.refused[job]
-        if limits.blocked[job]:
-            return self.reasons.words[limits.blocked[job]]
+        entries = range(table.first_entry[job], table.first_entry[job] + len(table.partitions[job]))
+        blocked = [int(limits.blocked[entry]) for entry in entries]
+        if all(blocked):
+            return self.reasons.words[blocked[0]]
         for place in limits.waiting[job]:
             most, code = limits.submissions[place]
             if self._submitted[place] >= most:
                 return self.reasons.words[code]
-        fits = any(self._fits(self._empty, self.members[[row]], job) for row in table.partitions[job])
-        return "" if fits else "BadConstraints"
+        for entry, code in zip(entries, blocked, strict=True):
+            self._enter(job, entry)
+            if not code and self._fits(self._empty, self.members[[table.entry_partition[entry]]], job):
+                return ""
+        return "BadConstraints"
+
+    def _enter(self, job: int, entry: int) -> None:
+        """Has a job be in the partition of one of its entries: its limits, whole nodes, and what it preempts."""
+        partition = self.jobs.entry_partition[entry]
+        self.limits.quotas.entry[job] = entry
+        self.jobs.demands.partition[job] = partition
+        self.jobs.demands.whole[job] = self.jobs.whole[job] or self._exclusive[partition]
+        if self.preemption.by_partition:
+            self.preemption.group[job] = partition
 
     def _fits(self, usage: Usage, among: Flags, job: int) -> int:
         """Returns the number of nodes that a job would get among (1, N) ones, 0 if it does not fit there.
@@ -321,19 +351,37 @@ class SlurmScheduler:
             self._count_in(job)
         self._order = None
         listed, chosen, demands = list(nodes), self._space.chosen, self.jobs.demands
+        self._enter(job, self._entry_with(job, listed))
         count = len(listed)
         chosen.node[:count], chosen.cpus[:count] = listed, list(cpus)
         gpus_on(self.usage, demands, job, count, chosen)
         self._reserve_places(count)
-        hold(self.usage, demands, self.running, self.limits.quotas, job, start + demands.limit[job], chosen, count)
+        hold(
+            self.nodes,
+            self.usage,
+            demands,
+            self.running,
+            self.limits.quotas,
+            job,
+            start + demands.limit[job],
+            chosen,
+            count,
+        )
         return self._started(job, start, backfilled=False)
+
+    def _entry_with(self, job: int, nodes: list[int]) -> int:
+        """Returns the first entry of a job whose partition has some nodes, or else its first one."""
+        first = int(self.jobs.first_entry[job])
+        entries = range(first, first + len(self.jobs.partitions[job]))
+        having = (entry for entry in entries if self.members[self.jobs.entry_partition[entry]][nodes].all())
+        return next(having, first)
 
     def _started(self, job: int, now: float, *, backfilled: bool) -> Start:
         running = self.running
         held = slice(running.first[job], running.last[job])
         nodes, cpus, gpus = (column[held].tolist() for column in (running.node, running.cpus, running.gpus))
         self.preemption.start[job] = now
-        self._bill(job, now, self.jobs.partitions[job][0])
+        self._bill(job, now, int(self.jobs.entry_partition[self.limits.quotas.entry[job]]))
         return Start(job, nodes, cpus, gpus, backfilled)
 
     def _bill(self, job: int, now: float, partition: int) -> None:
@@ -347,7 +395,7 @@ class SlurmScheduler:
         if self.multifactor is not None:
             self.multifactor.end(job, now)
         self._count_out(job)
-        release(self.usage, self.jobs.demands, self.running, self.limits.quotas, job)
+        release(self.nodes, self.usage, self.jobs.demands, self.running, self.limits.quotas, job)
 
     def calculate(self, now: float) -> bool:
         """Makes the calculations of priorities that are due (PriorityCalcPeriod) until a time in seconds since 1970.
@@ -362,6 +410,20 @@ class SlurmScheduler:
 
     def _waiting(self) -> Ints:
         return np.fromiter(self.pending, np.int64, len(self.pending))
+
+    def begin_with(self, used: Used) -> None:
+        """Sets what accounts and limits have used at the first calculation.
+
+        Raises:
+            ConfigError: There is another number of associations.
+        """
+        if self.multifactor is None:
+            return
+        spent = self.limits.quotas.spent
+        for key, seconds in used.minutes.items():
+            if key in self.limits.meters:
+                spent[self.limits.meters[key]] = seconds
+        self.multifactor.fair_share.begin_with(used.billing)
 
     def reorder(self) -> None:
         """Has the queue ordered anew, as priorities have changed."""
@@ -469,26 +531,30 @@ class SlurmScheduler:
         """Returns the queue, whatever the age of the jobs; some may have started since."""
         jobs, waiting = self.jobs, self._waiting()
         waiting = waiting[~jobs.held[waiting]]
-        entries = self._entries[waiting]
-        listed = np.repeat(waiting, entries)
-        within = np.arange(len(listed)) - np.repeat(np.cumsum(entries) - entries, entries)
-        partitions = self._partition[self._first_entry[listed] + within]
+        first = jobs.first_entry
+        lengths = np.append(first, len(jobs.entry_job))[waiting + 1] - first[waiting]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        entries = np.repeat(first[waiting], lengths) + within
+        entries = entries[self.limits.blocked[entries] == 0]
+        listed, partitions = jobs.entry_job[entries], jobs.entry_partition[entries]
         priority = self.priorities(listed, partitions)
         keys = partitions, listed, jobs.submitted[listed], -priority, -self._tier[partitions]
         order = np.lexsort((*keys, jobs.reservation[listed] < 0))
         order = order[priority[order] > -math.inf]
         if self.preemption.enabled:
-            order = self._preemptors_first(order, listed)
-        listed, partitions = listed[order], partitions[order]
+            order = self._preemptors_first(order, listed, partitions)
+        listed, partitions, entries = listed[order], partitions[order], entries[order]
         reserves = priority[order] >= (self.parameters["bf_min_prio_reserve"] or -math.inf)
-        return PendingJobs(listed, partitions, reserves, jobs.user[listed], jobs.reservation[listed])
+        whole = jobs.whole[listed] | self._exclusive[partitions]
+        return PendingJobs(listed, entries, partitions, whole, reserves, jobs.user[listed], jobs.reservation[listed])
 
-    def _preemptors_first(self, order: Ints, listed: Ints) -> Ints:
+    def _preemptors_first(self, order: Ints, listed: Ints, partitions: Ints) -> Ints:
         """Returns the order of (Q,) entries of jobs in which slurmctld has those that preempt others before them."""
         rank = np.zeros(len(listed), np.int64)
         rank[order] = np.arange(len(order))
         made = order[np.argsort(listed[order], kind="stable")]
-        group, beats = self.preemption.group[listed], self.preemption.beats
+        group = partitions if self.preemption.by_partition else self.preemption.group[listed]
+        beats = self.preemption.beats
         sort_queue(group, rank, beats, made, np.zeros((4, len(made) + 64), np.int64))
         return made
 

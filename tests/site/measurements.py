@@ -183,6 +183,57 @@ MEASUREMENTS: dict[str, Measurement] = {
             (1020, 200, "-n 14 -t 5"),
         ],
     ),
+    # Tasks of several CPUs on cores of four and two threads, and CPUs of a partition on each node.
+    "tasks": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=4 ThreadsPerCore=4 RealMemory=32000",
+            "n[3-4]": "Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=32000 Weight=2",
+        },
+        conf="PriorityType=priority/basic\nSelectTypeParameters=CR_Core\n"
+        "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        "PartitionName=few Nodes=ALL MaxCPUsPerNode=12 MaxTime=INFINITE State=UP",
+        jobs=[
+            (0, 60, "-n 3 -c 3 -N 2 -t 5"),
+            (120, 60, "-n 9 -c 3 -t 5"),
+            (240, 60, "-n 5 -c 3 -N 2 -t 5"),
+            (360, 60, "-n 21 -c 3 -t 5"),
+            (480, 60, "-n 7 -c 2 -N 3 -t 5"),
+            (600, 60, "-n 5 -c 5 -N 2 -t 5"),
+            (720, 60, "-n 7 -c 1 -N 3 -t 5"),
+            (840, 60, "-n 4 -c 6 -N 4 -t 5"),
+            (960, 400, "-n 2 -c 4 -p few -t 9"),
+            (1000, 400, "-n 2 -c 4 -p few -t 9"),
+            (1040, 400, "-n 10 -p few -t 9"),
+            (1080, 200, "-n 20 -c 1 -p few -t 9"),
+            (1120, 200, "-n 3 -c 3 -t 9"),
+            (1160, 200, "--exclusive -n 1 -p few -t 9"),
+            (1200, 200, "-n 40 -t 9"),
+        ],
+    ),
+    # Tasks on sockets.
+    "sockets": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=4 RealMemory=32000",
+            "n3": "Sockets=4 CoresPerSocket=2 ThreadsPerCore=2 RealMemory=32000",
+        },
+        conf="PriorityType=priority/basic\nSelectTypeParameters=CR_Socket",
+        jobs=[
+            (0, 60, "-n 1 -t 5"),
+            (120, 60, "-n 2 -t 5"),
+            (240, 60, "-n 3 -N 2 -t 5"),
+            (360, 60, "-n 1 -c 3 -t 5"),
+            (480, 60, "-n 2 -c 2 -t 5"),
+            (600, 60, "-n 3 -c 3 -t 5"),
+            (720, 60, "-n 9 -t 5"),
+            (840, 60, "-n 5 -N 3 -t 5"),
+            (960, 400, "-n 1 -t 9"),
+            (1000, 400, "-n 2 -t 9"),
+            (1040, 400, "-n 3 -t 9"),
+            (1080, 300, "-n 4 -c 2 -t 9"),
+            (1120, 200, "-n 6 -t 9"),
+            (1160, 200, "-n 1 -c 4 -t 9"),
+        ],
+    ),
 }
 
 

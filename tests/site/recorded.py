@@ -41,6 +41,7 @@ class Case:
     nodes: list[list[int]]
     order: list[int]  # the jobs that started, in order
     priority: np.ndarray  # as recorded at the start
+    cpus: list[int] | None = None  # as allocated, None where that is not recorded
 
 
 def read_case(folder: Path, run: str = "") -> Case:
@@ -210,14 +211,19 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
                     # Which of the two comes first is not recorded.
                     started += state_at(case, begun, now, on_each, begin, completing).backfill(now)
             found = next((one for one in started if one.job == job), found)
-            if found is not None and found.nodes == case.nodes[job]:
+            if found is not None and _is_as_recorded(case, found):
                 on_each[job] = found.cpus
                 break
         if found is None:
             late.append(case.keys[job])
-        elif found.nodes != case.nodes[job]:
+        elif not _is_as_recorded(case, found):
             elsewhere.append(case.keys[job])
     return late, elsewhere
+
+
+def _is_as_recorded(case: Case, found: Start) -> bool:
+    """Whether nodes and, as far as it is recorded, the number of CPUs are those of the record."""
+    return found.nodes == case.nodes[found.job] and (case.cpus is None or case.cpus[found.job] == sum(found.cpus))
 
 
 def state_at(

@@ -274,6 +274,127 @@ def test_a_job_of_several_partitions_takes_the_one_that_is_free() -> None:
     assert result.columns["nodes"].tolist() == ["n1", "n2", "n2"]
 
 
+@pytest.mark.parametrize(("rules", "nodes"), [({}, "n3"), ({"preemption": {"type": "partition_prio"}}, "n1")])
+def test_whole_nodes_are_of_the_first_line_of_a_weight_that_suffices(rules: dict[str, Any], nodes: str) -> None:
+    """Other jobs are on the first nodes of the weight, as all of them are where some may be preempted."""
+    kind = {"cpus": 4, "cores_per_socket": 4, "memory": 1000}
+    lines = {"b": {"nodes": "n[3-4]", **kind}, "a": {"nodes": "n[1-2]", **kind}}
+    site = site_of(make_site().model_dump() | {"nodes": lines} | rules, "test")
+    result = replay(site, [{"whole": True, "runtime": 10.0}, {"at": 20.0}, {"at": 40.0, "whole": True, "cpus": 12}])
+    assert result.columns["nodes"].tolist() == [nodes, "n1", "n[2-4]"]
+
+
+def test_limits_are_those_of_the_partition_in_which_a_job_is_tried() -> None:
+    """The QOS of the first partition has space for one job, so that the second job starts in the other one."""
+    parts = {"few": {"nodes": "ALL", "default": True, "qos": "one"}, "many": {"nodes": "ALL"}}
+    site = make_site(partitions=parts, qos={})
+    site = site_of(site.model_dump() | {"qos": {"normal": {}, "one": {"limits": {"grp_jobs": 1}}}}, "test")
+    jobs = [{"partitions": "few,many"}, {"partitions": "few,many"}, {"partition": "few"}]
+    result = replay(site, jobs)
+    assert result.starting_time.tolist() == [0, 0, 100]
+    assert result.columns["reason"].tolist()[2] == "QOSGrpJobsLimit"
+
+
+def test_a_job_that_one_of_its_partitions_forbids_runs_in_the_other_one() -> None:
+    parts = {"small": {"nodes": "ALL", "default": True, "qos": "small"}, "big": {"nodes": "n2"}}
+    site = make_site(partitions=parts)
+    site = site_of(site.model_dump() | {"qos": {"normal": {}, "small": {"limits": {"max_tres": {"cpu": 2}}}}}, "test")
+    result = replay(site, [{"cpus": 3, "partitions": "small,big"}, {"cpus": 3, "partition": "small"}])
+    assert result.columns["nodes"].tolist() == ["n2", ""]
+    assert result.columns["reason"].tolist()[1] == "QOSMaxCpuPerJobLimit"
+
+
+def test_whole_nodes_are_those_of_the_partition_in_which_a_job_is_tried() -> None:
+    parts = {
+        "shared": {"nodes": "n1", "default": True},
+        "alone": {"nodes": "n2", "oversubscribe": "EXCLUSIVE"},
+    }
+    jobs = [{"cpus": 4}, {"partitions": "shared,alone"}, {"partition": "alone"}]
+    result = replay(make_site(partitions=parts), jobs)
+    assert result.columns["nodes"].tolist() == ["n1", "n2", "n2"]
+    assert result.starting_time.tolist() == [0, 0, 100]
+
+
+def test_the_bill_is_that_of_the_partition_in_which_a_job_runs() -> None:
+    """A job costs 4 a CPU in the second partition, in which it runs; memory, nodes and licences are billed, too."""
+    weights = {"cpu": 4.0, "mem": 0.01, "node": 2.0, "license/sim": 7.0, "energy": 5.0}
+    parts = {
+        "full": {"nodes": "n1", "default": True},
+        "free": {"nodes": "n2", "billing_weights": weights, "default_memory_per_cpu": 100.0},
+    }
+    priority = {"type": "multifactor", "weight_fair_share": 1000, "calculation_period": 60, "decay_half_life": 0}
+    expected = {"": 100 * (8 + 2 + 2 + 14), "MAX_TRES": 100 * (8 + 14)}
+    for flag, billed in expected.items():
+        given = priority | {"flags": [flag] if flag else []}
+        site = make_site(partitions=parts, priority=given, licenses={"sim": 2}, qos={})
+        jobs = [
+            {"cpus": 4, "user": "u2", "runtime": 1000.0, "limit": 1000.0},
+            {"cpus": 2, "partitions": "full,free", "licenses": "sim:2", "memory_mib": 100, "memory_per": "c"},
+        ]
+        platform = Platform.from_dict(platform_document(site), "test")
+        agent = SlurmAgent(site)
+        simulate(platform, make_jobs(site, jobs), agent)
+        multifactor = agent.state_at(1000.0).multifactor
+        assert multifactor is not None
+        rows = [one.user for one in multifactor.accounts.rows]
+        assert multifactor.fair_share.shares.usage[rows.index("u1")] == pytest.approx(billed)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"priority": {"weight_tres": {"cpuu": 10}}}, r"PriorityWeightTRES=cpuu \(did you mean 'cpu'\?\) \(expected"),
+        ({"priority": {"weight_tres": {"gres/nic": 10}}}, r"PriorityWeightTRES=gres/nic.* \(expected one of cpu, mem"),
+        (
+            {"partitions": {"main": {"nodes": "ALL", "billing_weights": {"gpu": 2}}}},
+            r"partition main: TRESBillingWeights=gpu.*gres/gpu",
+        ),
+        (
+            {
+                "partitions": {"main": {"nodes": "ALL", "billing_weights": {"cpu": 2}}},
+                "priority": {"type": "multifactor", "weight_tres": {"billing": 1}},
+            },
+            "PriorityWeightTRES=billing beside TRESBillingWeights",
+        ),
+    ],
+)
+def test_weights_of_what_is_not_counted_are_refused(rules: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        replay(make_site(**rules), [{}])
+
+
+def test_limits_of_billing_count_what_the_partition_bills() -> None:
+    parts = {"main": {"nodes": "ALL", "default": True, "billing_weights": {"cpu": 3.0}}}
+    site = make_site(partitions=parts, qos={"limits": {"grp_tres": {"billing": 11}}})
+    result = replay(site, [{"cpus": 2}, {"cpus": 2}, {"cpus": 1}])
+    assert result.starting_time.tolist() == [0, 100, 0]
+    assert result.columns["reason"].tolist()[1] == "QOSGrpBilling"
+
+
+def test_the_jobs_of_a_partition_have_so_many_cpus_of_each_node() -> None:
+    parts = {"main": {"nodes": "ALL", "default": True}, "few": {"nodes": "ALL", "max_cpus_per_node": 2}}
+    jobs = [{"partition": "few"}, {"cpus": 3, "partition": "few"}, {"cpus": 4}, {"partition": "few", "whole": True}]
+    result = replay(make_site(partitions=parts), jobs)
+    assert result.columns["nodes"].tolist() == ["n1", "n[1-2]", "n[1-2]", ""]
+    assert result.starting_time.tolist()[:3] == [0, 0, 0]
+
+
+def test_a_requeued_job_waits_though_another_of_its_dependencies_is_fulfilled() -> None:
+    parts = {
+        "low": {"nodes": "ALL", "default": True, "preempt_mode": "REQUEUE"},
+        "high": {"nodes": "ALL", "priority_tier": 2, "preempt_mode": "OFF"},
+    }
+    site = make_site(preemption={"type": "partition_prio", "mode": "REQUEUE"}, partitions=parts)
+    jobs = [
+        {"runtime": 5.0, "partition": "high"},
+        {"runtime": 60.0, "partition": "high"},
+        {"cpus": 6, "dependency": "afterany:1?afterany:2"},
+        {"at": 30.0, "cpus": 6, "runtime": 5.0, "partition": "high"},
+    ]
+    result = replay(site, jobs)
+    assert result.starting_time.tolist() == [0, 0, 151, 30]
+
+
 def test_dependencies() -> None:
     jobs: list[dict[str, Any]] = [
         {"runtime": 50.0},

@@ -34,7 +34,7 @@ from hdsim.site.kernels.placing import (
 )
 from hdsim.site.kernels.preempting import Preemption, forget, preempt
 from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, Quotas, exhausted
-from hdsim.site.kernels.running import RunningJobs, change_usage, hold
+from hdsim.site.kernels.running import RunningJobs, change_usage, copy_usage, hold
 
 #: First width in seconds of the windows in which running jobs end together, when a later start is sought.
 _WINDOW = 30.0
@@ -45,14 +45,18 @@ class PendingJobs(NamedTuple):
 
     Attributes:
         job: (Q,) jobs.
+        entry: (Q,) their entries of :class:`hdsim.site.kernels.quotas.Quotas`.
         partition: (Q,) partitions.
+        whole: (Q,) whether the job takes whole nodes there.
         reserves: (Q,) whether sched/backfill may reserve a later start.
         user: (Q,) users, for limits of the jobs that are tested.
         reservation: (Q,) row of the reservation that the job runs in, -1 for none.
     """
 
     job: Ints
+    entry: Ints
     partition: Ints
+    whole: Flags
     reserves: Flags
     user: Ints
     reservation: Ints
@@ -191,11 +195,11 @@ def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
     return Plan(floats[0], row, free, np.zeros(1), np.zeros(2, np.int64), np.full(jobs, math.nan))
 
 
-def make_space(core: Ints, switches: int, partitions: int, users: int, jobs: int) -> Space:
-    """Returns space for passes; `core` is that of :class:`Usage`."""
-    nodes = len(core)
-    ints = np.zeros((3, nodes), np.int64)
-    future = Usage(ints[0], np.zeros(nodes), ints[1], ints[2], core)
+def make_space(usage: Usage, switches: int, partitions: int, users: int, jobs: int) -> Space:
+    """Returns space for passes over nodes that are used."""
+    nodes = len(usage.core)
+    ints = usage.cpus.copy(), usage.jobs.copy(), usage.gpus.copy(), usage.core, usage.capped.copy()
+    future = Usage(ints[0], usage.memory.copy(), *ints[1:])
     flags = np.zeros((3, nodes), np.bool_)
     return Space(
         make_chosen(nodes, switches),
@@ -211,6 +215,16 @@ def make_space(core: Ints, switches: int, partitions: int, users: int, jobs: int
         np.zeros(jobs, np.int64),
         np.zeros(jobs, np.bool_),
     )
+
+
+@part_of_kernel
+def _enter(pending: PendingJobs, place: int, demands: Demands, quotas: Quotas, preemption: Preemption) -> None:
+    """Has a job be in the partition of its entry."""
+    job = pending.job[place]
+    quotas.entry[job] = pending.entry[place]
+    demands.partition[job], demands.whole[job] = pending.partition[place], pending.whole[place]
+    if preemption.by_partition:
+        preemption.group[job] = pending.partition[place]
 
 
 @part_of_kernel
@@ -336,6 +350,7 @@ def main_pass(
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
         if running.last[job] > 0 or (rules.trial and space.startable[job]):
             continue
+        _enter(pending, place, demands, quotas, preemption)
         if row < 0 and space.closed[partition]:
             space.reason[job] = PRIORITY
             continue
@@ -364,7 +379,7 @@ def main_pass(
             if rules.trial:
                 space.startable[job] = True
                 continue
-            hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
+            hold(nodes, usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
             started += 1
             continue
@@ -526,9 +541,7 @@ def _will_run(
         chosen.order[0] = BUSY_FIRST
         for node in range(len(usage.cpus)):
             chosen.spare[node] = usage.jobs[node] > 0
-    for node in range(len(usage.cpus)):
-        future.cpus[node], future.memory[node] = usage.cpus[node], usage.memory[node]
-        future.jobs[node], future.gpus[node] = usage.jobs[node], usage.gpus[node]
+    copy_usage(usage, future)
     window, limit, place, total = _WINDOW, -math.inf, 0, running.length[0]
     while place < total:
         last = -1
@@ -543,7 +556,7 @@ def _will_run(
                 last = place
                 for k in range(running.first[other], running.last[other]):
                     node = running.node[k]
-                    change_usage(future, demands, other, node, running.cpus[k], running.gpus[k], -1)
+                    change_usage(nodes, future, demands, other, node, running.cpus[k], running.gpus[k], -1)
                     if among[node]:
                         before, after = usable[node], usable_cpus(nodes, future, demands, job, node)
                         usable[node] = after
@@ -625,6 +638,7 @@ def backfill_pass(
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
         if running.last[job] > 0:
             continue
+        _enter(pending, place, demands, quotas, preemption)
         if tested == rules.tested:
             break
         tested += 1
@@ -704,7 +718,7 @@ def backfill_pass(
             space.reason[job] = limited
             continue
         if start <= now and not preempts:
-            hold(usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
+            hold(nodes, usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
             started += 1
             if rules.started and started == rules.started:

@@ -6,6 +6,7 @@ Slurm", and the behaviour of slurmctld 22.05, which was recorded.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +53,12 @@ class SiteNodes(NamedTuple):
         threads: (N,) CPUs of a core.
         memory: (N,) memory in MiB, infinite where it is not allocated.
         weight: (N,) nodes of a lower weight are chosen first.
+        line: (N,) place of the line of slurm.conf of each node in the order of weights, the weight itself where jobs
+            that take whole nodes are placed as others.
         gpus: (N,) GPUs.
         gpu_type: (N,) their type.
+        capped: (P,) row of `most` of each partition with MaxCPUsPerNode, -1 for others.
+        most: (R,) CPUs of each node that the jobs of such a partition may have together.
         topology: The switches.
     """
 
@@ -62,8 +67,11 @@ class SiteNodes(NamedTuple):
     threads: Ints
     memory: Floats
     weight: Ints
+    line: Ints
     gpus: Ints
     gpu_type: Ints
+    capped: Ints
+    most: Ints
     topology: Topology
 
 
@@ -77,6 +85,7 @@ class Demands(NamedTuple):
         most: Most nodes.
         memory_per_cpu: MiB of each CPU.
         memory_per_node: MiB of each node.
+        partition: The partition that the job is or is tried in.
         whole: The job takes whole nodes.
         limit: Time limit in seconds.
         gpus: GPUs on each node.
@@ -92,6 +101,7 @@ class Demands(NamedTuple):
     most: Ints
     memory_per_cpu: Floats
     memory_per_node: Floats
+    partition: Ints
     whole: Flags
     limit: Floats
     gpus: Ints
@@ -110,6 +120,7 @@ class Usage(NamedTuple):
         jobs: (N,) jobs on each node.
         gpus: (N,) free GPUs.
         core: (N,) CPUs of which no two jobs have some: those of a core, also where single CPUs are allocated.
+        capped: (R, N) CPUs of the jobs of each partition with MaxCPUsPerNode.
     """
 
     cpus: Ints
@@ -117,6 +128,7 @@ class Usage(NamedTuple):
     jobs: Ints
     gpus: Ints
     core: Ints
+    capped: Ints
 
 
 class Chosen(NamedTuple):
@@ -190,13 +202,24 @@ def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node
         cpus = nodes.cpus[node]
     else:
         cpus = usage.cpus[node]
-    per_task = demands.per_task[job]
-    cpus -= cpus % per_task
-    if usage.memory[node] < demands.memory_per_node[job]:
+    row = nodes.capped[demands.partition[job]]
+    if row >= 0:
+        left = nodes.most[row] - usage.capped[row, node]
+        if demands.whole[job] and cpus > left:
+            return 0
+        cpus = min(cpus, left)
+    per_task, memory = demands.per_task[job], usage.memory[node]
+    if memory < demands.memory_per_node[job]:
         return 0
-    if demands.memory_per_cpu[job] > 0.0:
-        fitting = int(min(usage.memory[node] / demands.memory_per_cpu[job], 1e9))
-        cpus = min(cpus, fitting - fitting % per_task)
+    if demands.memory_per_cpu[job] > 0.0 and memory < math.inf:
+        unit, excess = nodes.unit[node], cpus - int(min(memory / demands.memory_per_cpu[job], 1e9))
+        if excess > 0:
+            if demands.whole[job]:
+                return 0
+            cpus -= -(-excess // unit) * unit
+        cpus -= cpus % per_task
+    if cpus < (demands.cpus[job] if demands.most[job] == 1 else per_task):
+        return 0
     if demands.gpus[job] + demands.all_gpus[job]:
         cpus = _beside_gpus(nodes, usage, demands, job, node, cpus)
     return max(cpus, 0)
@@ -294,6 +317,15 @@ def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, tota
 
 
 @part_of_kernel
+def _step(nodes: SiteNodes, demands: Demands, job: int, node: int) -> int:
+    """Returns a number by which nodes are looked at, those of the lowest first, until they suffice.
+
+    It is the weight. For jobs that take whole nodes slurmctld looks at one line of slurm.conf after the other.
+    """
+    return nodes.line[node] if demands.whole[job] else nodes.weight[node]
+
+
+@part_of_kernel
 def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> bool:
     """Takes nodes of the lowest weights that suffice; False if all usable nodes do not."""
     heaviest, usable = -1, chosen.usable
@@ -301,8 +333,9 @@ def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> 
         # The next weight among the usable nodes.
         following = _HEAVIEST
         for node in range(len(usable)):
-            if usable[node] and heaviest < nodes.weight[node] < following:
-                following = nodes.weight[node]
+            step = _step(nodes, demands, job, node)
+            if usable[node] and heaviest < step < following:
+                following = step
         if following == _HEAVIEST:
             return False
         heaviest = following
@@ -342,7 +375,7 @@ def _take_in_order(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, 
     while most > 0 and (cpus > 0 or least > 0 or gpus > 0):
         best = -1
         for node in range(len(taken)):
-            if taken[node] or not chosen.usable[node] or nodes.weight[node] > heaviest:
+            if taken[node] or not chosen.usable[node] or _step(nodes, demands, job, node) > heaviest:
                 continue
             if best < 0 or _before(nodes, demands, job, node, best, chosen):
                 best = node
@@ -363,7 +396,7 @@ def _lightest(
     """Returns the lowest weight of usable nodes below a switch that is greater than `above`."""
     lightest = _HEAVIEST
     for node in range(len(chosen.usable)):
-        if chosen.usable[node] and nodes.weight[node] <= heaviest and nodes.topology.nodes[switch, node]:
+        if chosen.usable[node] and _step(nodes, demands, job, node) <= heaviest and nodes.topology.nodes[switch, node]:
             weight = _heaviness(nodes, demands, job, node, chosen)
             if above < weight < lightest:
                 lightest = weight
@@ -377,7 +410,7 @@ def _highest_switch(nodes: SiteNodes, demands: Demands, job: int, heaviest: int,
     for switch in range(len(topology.level)):
         count = 0
         for node in range(len(chosen.usable)):
-            usable = chosen.usable[node] > 0 and nodes.weight[node] <= heaviest
+            usable = chosen.usable[node] > 0 and _step(nodes, demands, job, node) <= heaviest
             count += topology.nodes[switch, node] and usable
         if count < demands.least[job] or not count:
             continue
@@ -523,7 +556,7 @@ def _runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: C
     """Finds the runs of consecutive usable nodes of one weight, at most `heaviest`; returns their number."""
     count, before, weight, spread = 0, -1, 0, demands.all_gpus[job] > 0
     for node in range(len(chosen.usable)):
-        if not chosen.usable[node] or nodes.weight[node] > heaviest:
+        if not chosen.usable[node] or _step(nodes, demands, job, node) > heaviest:
             before = -1
             continue
         own = _heaviness(nodes, demands, job, node, chosen) if spread else nodes.weight[node]
@@ -596,33 +629,69 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
 
 @part_of_kernel
 def _deal(nodes: SiteNodes, demands: Demands, job: int, count: int, chosen: Chosen) -> None:
-    """Deals the tasks of a job to the chosen nodes: one each, then as many as a core has CPUs for in turn."""
-    per_task, left = demands.per_task[job], demands.cpus[job]
+    """Deals the tasks of a job to the chosen nodes, as dist_tasks_compute_c_b of cons_tres does.
+
+    Each node gets one, then those that fit on the cores of it, then as many as a core has CPUs for in turn. Tasks that
+    no node has the CPUs for are dealt as well; they get what is left.
+    """
+    per_task = demands.per_task[job]
+    left = max(demands.cpus[job] // per_task, count) - count
     for k in range(count):
         chosen.cpus[k] = min(per_task, chosen.taken[chosen.node[k]])
-        left -= per_task
+    for k in range(count):
+        node = chosen.node[k]
+        tasks = chosen.cpus[k] % nodes.threads[node] // per_task
+        tasks = min(tasks, left, (chosen.taken[node] - chosen.cpus[k]) // per_task)
+        chosen.cpus[k] += tasks * per_task
+        left -= tasks
     while left > 0:
         # Turns in which each node that has space for a task gets as many as in any other.
         turns, dealt = left, 0
         for k in range(count):
             node = chosen.node[k]
-            space, turn = chosen.taken[node] - chosen.cpus[k], max(nodes.threads[node] // per_task, 1) * per_task
-            if space >= per_task:
+            space, turn = (chosen.taken[node] - chosen.cpus[k]) // per_task, max(nodes.threads[node] // per_task, 1)
+            if space:
                 turns, dealt = min(turns, space // turn), dealt + turn
         if not dealt:
-            return
+            break
         turns = min(turns, left // dealt)
         for k in range(count):
             node = chosen.node[k]
-            space, turn = chosen.taken[node] - chosen.cpus[k], max(nodes.threads[node] // per_task, 1) * per_task
-            if space >= per_task and turns:
-                chosen.cpus[k] += turns * turn
-                left -= turns * turn
-            elif space >= per_task and left > 0:
-                # A turn for which a node has no space or that ends the job: tasks, the last one of which may be short.
-                given = min(turn, space // per_task * per_task, -(-left // per_task) * per_task)
-                chosen.cpus[k] += given
-                left -= given
+            space, turn = (chosen.taken[node] - chosen.cpus[k]) // per_task, max(nodes.threads[node] // per_task, 1)
+            if space:
+                tasks = turns * turn if turns else min(turn, space, left)
+                chosen.cpus[k] += tasks * per_task
+                left -= tasks
+    for k in range(count):
+        if left <= 0:
+            break
+        node = chosen.node[k]
+        # A turn is over before the next one, but no node has more than a part of a task left.
+        chosen.cpus[k] = min(chosen.cpus[k] + per_task, chosen.taken[node])
+        left -= max(nodes.threads[node] // per_task, 1)
+
+
+@part_of_kernel
+def _allocated(nodes: SiteNodes, demands: Demands, job: int, node: int, cpus: int, usable: int) -> int:
+    """Returns the CPUs of the cores or sockets on which a job has a number of CPUs.
+
+    Single CPUs are dealt to cores of one free socket after the other in turn, tasks of several CPUs fill sockets.
+    """
+    unit, core, per_task = nodes.unit[node], nodes.threads[node], demands.per_task[job]
+    if unit <= core:
+        return min(-(-cpus // unit) * unit, nodes.cpus[node])
+    cores, free = -(-cpus // core), -(-usable // unit)
+    if per_task == 1:
+        return min(cores, free) * unit
+    # Cores of a socket that whole tasks need.
+    filled = -(-(unit - unit % per_task) // core)
+    full = min(cores // max(filled, 1), free) if filled else 0
+    rest = cores - full * filled
+    if rest <= 0:
+        return full * unit
+    if full < free and filled:
+        return (full + 1) * unit
+    return free * unit
 
 
 @part_of_kernel
@@ -639,8 +708,8 @@ def _listed(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> int
     else:
         _deal(nodes, demands, job, count, chosen)
     for k in range(count):
-        unit = nodes.unit[chosen.node[k]]
-        chosen.cpus[k] = min(-(-chosen.cpus[k] // unit) * unit, nodes.cpus[chosen.node[k]])
+        node = chosen.node[k]
+        chosen.cpus[k] = _allocated(nodes, demands, job, node, chosen.cpus[k], chosen.usable[node])
         chosen.gpus[k] = demands.gpus[job]
     if spread:
         spread_gpus(demands, job, count, chosen)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.site.kernels.placing import Chosen, Demands, Flags, Floats, Ints, SiteNodes, Usage, choose
-from hdsim.site.kernels.running import RunningJobs, change_usage
+from hdsim.site.kernels.running import RunningJobs, change_usage, copy_usage
 
 
 class Preemption(NamedTuple):
@@ -16,6 +16,7 @@ class Preemption(NamedTuple):
 
     Attributes:
         enabled: Whether any group preempts another one.
+        by_partition: Whether the groups are partitions, so that the group of a job is the one that it is tried in.
         group: (J,) group of each job.
         beats: (G, G) whether jobs of a group preempt those of another one.
         exempt: (G,) seconds in which a job is not preempted after its start.
@@ -34,6 +35,7 @@ class Preemption(NamedTuple):
     """
 
     enabled: bool
+    by_partition: bool
     group: Ints
     beats: Flags
     exempt: Floats
@@ -61,12 +63,14 @@ def make_preemption(
     youngest: bool = False,
     reorders: int = 1,
     strict: bool = False,
+    by_partition: bool = False,
 ) -> Preemption:
     """Returns rules of preemption; see :class:`Preemption`."""
     jobs = len(group)
     ints = np.zeros((3, jobs), np.int64)
     return Preemption(
         enabled=bool(beats.any()),
+        by_partition=by_partition,
         group=group,
         beats=beats,
         exempt=exempt,
@@ -238,15 +242,13 @@ def preempt(
     again = count > 0
     while again:
         again, found = False, 0
-        for node in range(len(usage.cpus)):
-            future.cpus[node], future.memory[node] = usage.cpus[node], usage.memory[node]
-            future.jobs[node], future.gpus[node] = usage.jobs[node], usage.gpus[node]
+        copy_usage(usage, future)
         for place in range(count):
             other = preemption.candidate[place]
             if not _touches(running, other, among):
                 continue
             for k in range(running.first[other], running.last[other]):
-                change_usage(future, demands, other, running.node[k], running.cpus[k], running.gpus[k], -1)
+                change_usage(nodes, future, demands, other, running.node[k], running.cpus[k], running.gpus[k], -1)
             found = choose(nodes, future, demands, job, among, chosen)
             if not found:
                 continue

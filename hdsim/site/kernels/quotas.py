@@ -13,19 +13,20 @@ NONE, RESOURCES, PRIORITY, LICENSES, NOT_AVAILABLE, RESERVATION = range(6)
 
 
 class Quotas(NamedTuple):
-    """Capacities and what each job takes of them.
+    """Capacities and what each job takes of them, which may depend on the partition that it is in.
 
     Attributes:
+        entry: (J,) entry of each job: that of the partition in which it runs or is tried.
         capacity: (K,) capacities.
         taken: (K,) what running jobs take of them.
         reason: (K,) code of the reason of a job that waits for one.
         row: (K,) row of `on_node` of capacities of nodes, which jobs of the same holder share, -1 for others.
         on_node: (R, N) running jobs on each node.
-        first: (J + 1,) first place of each job in the following.
-        place: (E,) capacities that jobs take of.
-        fixed: (E,) amount in any case.
-        per_cpu: (E,) amount for each CPU.
-        per_node: (E,) amount for each node.
+        first: (E + 1,) first place of each entry in the following.
+        place: (T,) capacities that jobs take of.
+        fixed: (T,) amount in any case.
+        per_cpu: (T,) amount for each CPU.
+        per_node: (T,) amount for each node.
         spent: (M,) TRES-seconds used until the last calculation, with decay.
         left: (M,) TRES-seconds that running jobs may still use until their time limits, as of the last calculation.
         most: (M,) limits in TRES-minutes.
@@ -34,7 +35,7 @@ class Quotas(NamedTuple):
         uses: (M,) whether what was used counts.
         asks: (M,) whether what the job asks for counts, with what is left to running jobs.
         of_node: (M,) whether that is the amount on each node instead.
-        first_spent: (J + 1,) first place of each job in the following.
+        first_spent: (E + 1,) first place of each entry in the following.
         meter: (F,) limits that the job is subject to.
         rate_fixed, rate_per_cpu, rate_per_node: (F,) TRES that it uses.
         minutes: (F,) minutes that it asks for.
@@ -42,6 +43,7 @@ class Quotas(NamedTuple):
         free: (F,) whether it may start whatever others use.
     """
 
+    entry: Ints
     capacity: Floats
     taken: Floats
     reason: Ints
@@ -104,10 +106,11 @@ def exhausted(quotas: Quotas, job: int, cpus: int, node: Ints, count: int, least
         count: Number of these, 0 if they are not chosen yet.
         least: Number of nodes that the job asks for.
     """
-    for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
+    entry = quotas.entry[job]
+    for k in range(quotas.first_spent[entry], quotas.first_spent[entry + 1]):
         if _exceeds(quotas, k, cpus, count if count else least):
             return quotas.spent_reason[quotas.meter[k]]
-    for k in range(quotas.first[job], quotas.first[job + 1]):
+    for k in range(quotas.first[entry], quotas.first[entry + 1]):
         place = quotas.place[k]
         row = quotas.row[place]
         nodes = count if count else least
@@ -126,10 +129,10 @@ def exhausted(quotas: Quotas, job: int, cpus: int, node: Ints, count: int, least
 @part_of_kernel
 def charge(quotas: Quotas, job: int, node: Ints, cpus: Ints, begin: int, end: int, sign: int) -> None:
     """Takes (1) or gives back (-1) what a job takes of capacities: its nodes are ``node[begin:end]``."""
-    total = 0
+    total, entry = 0, quotas.entry[job]
     for i in range(begin, end):
         total += cpus[i]
-    for k in range(quotas.first[job], quotas.first[job + 1]):
+    for k in range(quotas.first[entry], quotas.first[entry + 1]):
         place = quotas.place[k]
         row = quotas.row[place]
         nodes = end - begin
@@ -140,5 +143,5 @@ def charge(quotas: Quotas, job: int, node: Ints, cpus: Ints, begin: int, end: in
                 quotas.on_node[row, node[i]] = before + sign
                 nodes += before == 0 if sign > 0 else before == 1
         quotas.taken[place] += sign * (quotas.fixed[k] + quotas.per_cpu[k] * total + quotas.per_node[k] * nodes)
-    for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
+    for k in range(quotas.first_spent[entry], quotas.first_spent[entry + 1]):
         quotas.left[quotas.meter[k]] += sign * quotas.charged[k] * rate(quotas, k, total, end - begin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
-from hdsim.site.kernels.placing import Chosen, Demands, Floats, Ints, Usage
+from hdsim.site.kernels.placing import Chosen, Demands, Floats, Ints, SiteNodes, Usage
 from hdsim.site.kernels.quotas import Quotas, charge
 
 
@@ -33,17 +33,34 @@ class RunningJobs(NamedTuple):
 
 
 @part_of_kernel
-def change_usage(usage: Usage, demands: Demands, job: int, node: int, cpus: int, gpus: int, sign: int) -> None:
+def change_usage(
+    nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node: int, cpus: int, gpus: int, sign: int
+) -> None:
     """Takes (1) or gives back (-1) CPUs, memory and GPUs of a node."""
-    core = usage.core[node]
-    usage.cpus[node] -= sign * (cpus if core == 1 else -(-cpus // core) * core)
+    core, row = usage.core[node], nodes.capped[demands.partition[job]]
+    taken = cpus if core == 1 else -(-cpus // core) * core
+    usage.cpus[node] -= sign * taken
+    if row >= 0:
+        usage.capped[row, node] += sign * taken
     usage.memory[node] -= sign * (demands.memory_per_node[job] + cpus * demands.memory_per_cpu[job])
     usage.gpus[node] -= sign * gpus
     usage.jobs[node] += sign
 
 
+@part_of_kernel
+def copy_usage(usage: Usage, into: Usage) -> None:
+    """Copies the use of the nodes."""
+    for node in range(len(usage.cpus)):
+        into.cpus[node], into.memory[node] = usage.cpus[node], usage.memory[node]
+        into.jobs[node], into.gpus[node] = usage.jobs[node], usage.gpus[node]
+    for row in range(usage.capped.shape[0]):
+        for node in range(usage.capped.shape[1]):
+            into.capped[row, node] = usage.capped[row, node]
+
+
 @lean_kernel
 def hold(
+    nodes: SiteNodes,
     usage: Usage,
     demands: Demands,
     running: RunningJobs,
@@ -56,7 +73,8 @@ def hold(
     """Gives a job CPUs on nodes until a time.
 
     Args:
-        usage: Use of the nodes.
+        nodes: The nodes.
+        usage: Their use.
         demands: Demands of all jobs.
         running: Running jobs.
         quotas: Capacities.
@@ -71,7 +89,7 @@ def hold(
         place, node, cpus, gpus = length[1], chosen.node[k], chosen.cpus[k], chosen.gpus[k]
         running.node[place], running.cpus[place], running.gpus[place] = node, cpus, gpus
         length[1] += 1
-        change_usage(usage, demands, job, node, cpus, gpus, 1)
+        change_usage(nodes, usage, demands, job, node, cpus, gpus, 1)
     running.last[job] = length[1]
     charge(quotas, job, running.node, running.cpus, running.first[job], running.last[job], 1)
     place = length[0]
@@ -83,10 +101,10 @@ def hold(
 
 
 @lean_kernel
-def release(usage: Usage, demands: Demands, running: RunningJobs, quotas: Quotas, job: int) -> None:
+def release(nodes: SiteNodes, usage: Usage, demands: Demands, running: RunningJobs, quotas: Quotas, job: int) -> None:
     """Takes back all that a running job holds; it counts as one that has run."""
     for place in range(running.first[job], running.last[job]):
-        change_usage(usage, demands, job, running.node[place], running.cpus[place], running.gpus[place], -1)
+        change_usage(nodes, usage, demands, job, running.node[place], running.cpus[place], running.gpus[place], -1)
     charge(quotas, job, running.node, running.cpus, running.first[job], running.last[job], -1)
     place = 0
     while running.job[place] != job:

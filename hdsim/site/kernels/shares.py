@@ -105,7 +105,8 @@ def _bill(
         while row >= 0:
             shares.usage[row] += seconds * billing.rate[job]
             row = tree.above[row]
-        for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
+        entry = quotas.entry[job]
+        for k in range(quotas.first_spent[entry], quotas.first_spent[entry + 1]):
             meter = quotas.meter[k]
             if quotas.uses[meter]:
                 whole = length * billing.factor[job] if quotas.lasting[meter] else seconds
@@ -116,7 +117,8 @@ def _bill(
 def _run_off(quotas: Quotas, billing: Billing, job: int, time: float, sign: int) -> None:
     """Takes (-1) what a running job has used of its time limit until a time from what is left, or gives it back (1)."""
     elapsed = billing.factor[job] * max(time - billing.start[job], 0.0)
-    for k in range(quotas.first_spent[job], quotas.first_spent[job + 1]):
+    entry = quotas.entry[job]
+    for k in range(quotas.first_spent[entry], quotas.first_spent[entry + 1]):
         seconds = min(quotas.charged[k], elapsed)
         quotas.left[quotas.meter[k]] += sign * seconds * rate(quotas, k, billing.cpus[job], billing.nodes[job])
 
