@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
     from hdsim.site.intervals import Calibration, Score
     from hdsim.site.model import Site
+    from hdsim.site.notes import Notes
     from hdsim.studies.starts import Log, Present
 
 _DAY = 86_400.0
+#: Most ids that are shown.
+_SHOWN = 10
 #: Most days of a scenario.
 _MOST_DAYS = 60.0
 
@@ -69,6 +72,7 @@ def when(
     answers are adjusted. docs/slurm.md explains the numbers.
     """  # noqa: D301 - click reads the backspace character
     from hdsim.site.model import load_site
+    from hdsim.site.notes import Notes
     from hdsim.site.workload import read_log
     from hdsim.studies.starts import Log
     from hdsim.util.plugins import optional
@@ -79,23 +83,30 @@ def when(
         raise ConfigError("expected either --job or --check", where="hdsim when")
     if not days <= _MOST_DAYS:
         raise ConfigError(f"expected at most {_MOST_DAYS:g} days, got {days}", where="--days")
-    rules = load_site(site)
+    rules, notes = load_site(site), Notes()
     if nodes is not None:
-        rules = _with_nodes(rules, nodes)
+        rules = _with_nodes(rules, nodes, notes)
     log = Log(rules, read_log(site))
     if check:
         _check(log, site, weeks, moments, jobs, scenarios or 10, days * _DAY, processes, seed)
         return
     assert job is not None
-    _answer(log, site, queue, job, at, scenarios or 100, days * _DAY, seed)
+    _answer(log, site, queue, job, at, scenarios or 100, days * _DAY, seed, notes)
 
 
-def _with_nodes(site: Site, path: Path) -> Site:
-    """A site whose nodes are in service as sinfo says."""
-    from hdsim.site.notes import Notes
+def _with_nodes(site: Site, path: Path, notes: Notes) -> Site:
+    """A site whose nodes are in service as sinfo says; nodes that it lacks are noted."""
+    from hdsim.site.formats import expand_nodes, fold_nodes
+    from hdsim.site.platform import nodes_of
     from hdsim.site.state import read_sinfo
 
-    return site.model_copy(update={"down": read_sinfo(path, Notes())})
+    down, known = read_sinfo(path, notes), dict(nodes_of(site))
+    listed = expand_nodes(down) if down else []
+    unknown = [name for name in listed if name not in known]
+    if unknown:
+        notes.leave_out(path.name, f"nodes that the site lacks: {fold_nodes(unknown)}", count=len(unknown))
+    kept = [name for name in listed if name in known]
+    return site.model_copy(update={"down": fold_nodes(kept) if kept else ""})
 
 
 def _check(
@@ -122,10 +133,12 @@ def _check(
         raise ConfigError("expected jobs that wait in the last weeks of the log, got none", where=str(site))
     result = checked(found, begin, weeks, log.site.time_zone)
     table = [dataclasses.asdict(one) for one in (*result.scores, result.scenarios)]
-    document = {**result.calibration.document(), "table": table}
+    document = {**result.calibration.document(), "table": table, "without_place": found.without_place}
     path = site / "when.json"
     write_bytes(path, (json.dumps(document, indent=1) + "\n").encode(), ConfigError)
     click.echo(_table((*result.scores, result.scenarios)))
+    if found.without_place:
+        click.echo(f"\nleft out as their nodes were full: {found.without_place:,} jobs that ran, over all moments")
     click.echo(f"\nadjustment  {path}")
 
 
@@ -146,16 +159,27 @@ def _table(scores: Sequence[Score]) -> str:
 
 
 def _answer(
-    log: Log, site: Path, queue: Path | None, job: str, at: str | None, scenarios: int, longest: float, seed: int
+    log: Log,
+    site: Path,
+    queue: Path | None,
+    job: str,
+    at: str | None,
+    scenarios: int,
+    longest: float,
+    seed: int,
+    notes: Notes,
 ) -> None:
     from hdsim.report.charts import duration
     from hdsim.site.formats import date_text
     from hdsim.site.intervals import Calibration, scenario_quantiles
-    from hdsim.studies.starts import features, plan_of
+    from hdsim.studies.starts import features, plan_of, without_place
     from hdsim.studies.starts import scenarios as simulated
 
     adjustment = _adjustment(site / "when.json")
-    present, target = _present(log, queue, job, at)
+    present, target = _present(log, queue, job, at, notes)
+    if lost := without_place(log, present):
+        told = f"jobs that run, as their nodes were full: {', '.join(lost[:_SHOWN])}{' ...' if lost[_SHOWN:] else ''}"
+        notes.leave_out(str(queue or "log"), told, count=len(lost))
     usage = log.usage.at(present.at)
     plan, plan_reason = plan_of(log, present, [target], usage)
     starts = simulated(log, present, [target], scenarios, (seed,), usage, longest)
@@ -188,6 +212,8 @@ def _answer(
         (f"{scenarios} scenarios", f"10 %, 50 % and 90 % start in {', '.join(raw)}"),
     ]
     click.echo("\n".join(f"{name:22}  {text}" for name, text in rows))
+    for file, word, reason, count, where in notes.rows():
+        click.echo(f"\n{word}: {count} {reason} ({where or file})")
     behind = present.at - log.period[1]
     if behind > _DAY:
         click.echo(f"\nThe log ends {duration(behind)} before: jobs to come and run times are those of its last weeks.")
@@ -220,7 +246,7 @@ def _adjustment(path: Path) -> tuple[Calibration, list[Score]] | None:
         raise ConfigError(str(error), where=str(path)) from None
 
 
-def _present(log: Log, queue: Path | None, job: str, at: str | None) -> tuple[Present, int]:
+def _present(log: Log, queue: Path | None, job: str, at: str | None, notes: Notes) -> tuple[Present, int]:
     """The jobs at the moment, with the one that is asked about, and its row."""
     from hdsim.site.formats import date_text, parse_date, read_value
     from hdsim.site.squeue import asked_job, jobs_of
@@ -230,7 +256,7 @@ def _present(log: Log, queue: Path | None, job: str, at: str | None) -> tuple[Pr
     now = None if at is None else float(read_value(at, lambda text: parse_date(text, zone), "--at"))
     known = re.fullmatch(r"\d+(_\d+)?", job) is not None
     if queue is not None:
-        return _queued(log, queue, job, now, known=known)
+        return _queued(log, queue, job, now, notes, known=known)
     if now is None:
         raise ConfigError("expected --queue FILE, or --at TIME, a moment of the log", where="hdsim when")
     if not log.period[0] <= now <= log.period[1]:
@@ -244,13 +270,13 @@ def _present(log: Log, queue: Path | None, job: str, at: str | None) -> tuple[Pr
     return present, _row(present, job, log.jobs.source)
 
 
-def _queued(log: Log, queue: Path, job: str, at: float | None, *, known: bool) -> tuple[Present, int]:
-    """The jobs that squeue has printed, with the one that is asked about, and its row."""
-    from hdsim.site.notes import Notes
-    from hdsim.site.squeue import ASKED, asked_job, jobs_of, read_squeue
+def _queued(log: Log, queue: Path, job: str, at: float | None, notes: Notes, *, known: bool) -> tuple[Present, int]:
+    """The jobs that squeue has printed, with the one that is asked about, and its row; others are noted."""
+    from hdsim.site.squeue import ASKED, asked_job, jobs_of, note_unknown_nodes, read_squeue
     from hdsim.studies.starts import Present, as_queued
 
-    jobs, found = read_squeue(queue, log.site.time_zone, Notes())
+    jobs, found = read_squeue(queue, log.site.time_zone, notes)
+    note_unknown_nodes(jobs, log.site, queue.name, notes)
     now = found if at is None else at
     if math.isnan(now):
         raise ConfigError("no running job with START_TIME and TIME tells the moment: expected --at", where=str(queue))

@@ -135,6 +135,7 @@ def import_site(sources: Sequence[Path], zone: str, notes: Notes, *, anonymize: 
         document["qos"] |= {name: {} for name in missing}
         document["down"] = _never_used(site.down, jobs, notes)
         site = site_of(document, site.name)
+    note_refused(site, notes)
     if anonymize:
         names = Anonymizer()
         jobs = None if jobs is None else names.jobs(jobs)
@@ -200,6 +201,14 @@ def _completed(site: Site, notes: Notes) -> Site:
         notes.change("qos.txt", f"QOS that the file lacks, taken as without limits: {', '.join(missing)}")
     document["qos"] |= {name: {} for name in missing}
     return site_of(document, site.name)
+
+
+def note_refused(site: Site, notes: Notes) -> None:
+    """Notes the rules of a site that are not simulated, so that a replay of it is refused."""
+    from hdsim.site.scheduler import refuse
+
+    for rule in refuse(site):
+        notes.leave_out("slurm.conf", f"{rule}: not simulated, replays are refused")
 
 
 def write_site(site: Site, notes: Notes, output: Path, jobs: pl.DataFrame | None = None) -> None:

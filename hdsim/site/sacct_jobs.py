@@ -19,7 +19,7 @@ from hdsim.site.local_times import decide, read_times
 from hdsim.site.model import Site
 from hdsim.site.notes import Notes
 from hdsim.site.platform import MB_PER_MIB, nodes_of
-from hdsim.site.sacct_demands import counts, gres, licenses, of_lines, whole
+from hdsim.site.sacct_demands import counts, gres, licenses, of_lines, unread, whole
 from hdsim.site.sacct_values import MIB, amount_of, duration, limit, memory_of, number, something
 from hdsim.workload.swf import CANCELLED, COMPLETED, FAILED
 
@@ -284,6 +284,8 @@ class _Jobs:
 
     def demands(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Adds the resources that the jobs ask for and got."""
+        for option, rows in unread(jobs["submit_line"]).items():
+            self.note(self.notes.leave_out, jobs[rows], f"{option}: not simulated, the job is as without it")
         jobs = jobs.with_columns(of_lines(jobs["submit_line"]))
         started = pl.col("start").is_not_null()
         got = {name: pl.when(started).then(amount_of(pl.col("alloc_tres"), name)) for name in ("cpu", "node", "mem")}

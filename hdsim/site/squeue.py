@@ -18,6 +18,7 @@ from hdsim.errors import ConfigError, nearest
 from hdsim.site.formats import (
     UNLIMITED,
     expand_nodes,
+    fold_nodes,
     parse_date,
     parse_elapsed,
     parse_memory,
@@ -28,6 +29,7 @@ from hdsim.site.formats import (
 from hdsim.site.jobs_table import YEAR
 from hdsim.site.model import Site
 from hdsim.site.notes import Notes
+from hdsim.site.platform import nodes_of
 from hdsim.site.submit_lines import job_options
 from hdsim.site.workload import QUEUED, RUNNING
 from hdsim.util.arrays import objects
@@ -124,6 +126,15 @@ def read_squeue(path: Path, zone: str, notes: Notes) -> tuple[list[Queued], floa
             moments.append(job.start + read_value(values["TIME"], parse_elapsed, f"{where}: TIME"))
     notes.read[path.name] = len(jobs)
     return jobs, max(moments, default=math.nan)
+
+
+def note_unknown_nodes(jobs: Sequence[Queued], site: Site, file: str, notes: Notes) -> None:
+    """Notes the nodes of running jobs that a site lacks; the jobs are on their other nodes, or on some that suffice."""
+    known = dict(nodes_of(site))
+    for job in jobs:
+        unknown = [name for name in expand_nodes(job.nodes) if name not in known] if job.nodes else []
+        if unknown:
+            notes.leave_out(file, "nodes of running jobs that the site lacks", f"{job.id}: {fold_nodes(unknown)}")
 
 
 def _job(values: Mapping[str, str], zone: str, where: str, *, runs: bool) -> Queued:

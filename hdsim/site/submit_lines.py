@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from hdsim.site.formats import expand_nodes, parse_memory, parse_time
@@ -63,6 +64,25 @@ INTERESTING = (
     r"|gpus|gpus-per-node|gpus-per-task|hint|threads-per-core|hold|licenses"
     r"|mem-per-cpu|mem|nice|nodes|nodelist|partition|reservation)\b"
 )
+#: Options that decide where or when a job starts and that nothing simulates.
+_UNREAD = (
+    *("switches", "ntasks-per-node", "ntasks-per-socket", "ntasks-per-core", "ntasks-per-gpu", "cores-per-socket"),
+    *("sockets-per-node", "extra-node-info", "contiguous", "spread-job", "use-min-nodes", "oversubscribe", "share"),
+    *("overcommit", "mincpus", "core-spec", "thread-spec", "distribution", "gpus-per-socket", "mem-per-gpu"),
+    *("deadline", "prefer", "tmp", "bb", "bbf", "gres-flags"),
+)
+#: A line without any of these options has none of them.
+UNREAD = rf"(^|\s)(-[BOSms]|--({'|'.join(_UNREAD)}|exclusive=)\b)"
+_UNREAD_SHORT = {"B": "extra-node-info", "O": "overcommit", "S": "core-spec", "m": "distribution"}
+
+
+def unread_options(line: str) -> list[str]:
+    """Returns the options of a command that decide where or when a job starts and that nothing simulates."""
+    found = []
+    for name, value in _options(_words(line)[1:], _UNREAD_SHORT):
+        if name in _UNREAD or (name == "exclusive" and value):
+            found.append(f"--{name}={value}" if name == "exclusive" else f"--{name}")
+    return list(dict.fromkeys(found))
 
 
 def submit_options(line: str) -> dict[str, Any]:
@@ -153,8 +173,8 @@ def _words(line: str) -> list[str]:
         return line.split()
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields long name and value of each option until the first word that is none."""
+def _options(words: Sequence[str], further: Mapping[str, str] = MappingProxyType({})) -> Iterator[tuple[str, str]]:
+    """Yields long name and value of each option until the first word that is none; `further` names short ones."""
     position = 0
     while position < len(words):
         word = words[position]
@@ -171,8 +191,8 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
                     value = word[place:]
                     if not value:
                         value, position = following, position + 1
-                    yield _SHORT[letter], value
+                    yield _SHORT[letter] or further.get(letter, ""), value
                     break
-                yield _SHORT_ALONE.get(letter, letter), ""
+                yield _SHORT_ALONE.get(letter) or further.get(letter, letter), ""
         else:
             return

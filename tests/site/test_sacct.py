@@ -27,7 +27,7 @@ from hdsim.errors import ConfigError
 from hdsim.site.importing import import_site, write_site
 from hdsim.site.model import Site, load_site
 from hdsim.site.notes import Notes
-from hdsim.site.submit_lines import submit_options
+from hdsim.site.submit_lines import UNREAD, submit_options, unread_options
 
 CONF = """ClusterName=c
 SelectTypeParameters=CR_Core_Memory
@@ -304,7 +304,11 @@ def test_steps_arrays_het_jobs_and_repeated_runs(tmp_path: Path) -> None:
         ({"AllocTRES": "cpu=8,node=1"}, {"whole": True, "requested_cores": 8, "cpus": 4}, None),
         ({"AllocTRES": "cpu=8,node=2", "NodeList": "n[1-2]"}, {"whole": False}, None),
         ({"AllocTRES": "cpu=16,node=2", "NodeList": "n[1-2]"}, {"whole": True}, None),
-        ({"SubmitLine": "sbatch --exclusive=user x"}, {"whole": False}, None),
+        (
+            {"SubmitLine": "sbatch --exclusive=user x"},
+            {"whole": False},
+            "--exclusive=user: not simulated, the job is as without it",
+        ),
         (
             {"State": "PENDING", **NEVER, "End": "Unknown", "Priority": "0"},
             {"held": True},
@@ -550,6 +554,11 @@ def test_damaged_dumps_end_in_one_line(tmp_path: Path, kind: str) -> None:
         ([row(JobID="2", SubmitLine="sbatch --wrap='a\nb'")], [1, 2, 3], None),
         ([row(JobID="2", Submit="x", Eligible="x", Start="x")], [1, 3], "damaged lines: no time of submission"),
         ([row(JobID="2", Partition="old")], [1, 3], "jobs of partitions that slurm.conf does not have"),
+        (
+            [row(JobID="2", SubmitLine="sbatch --switches=1@60 job.sh --contiguous")],
+            [1, 2, 3],
+            "--switches: not simulated, the job is as without it",
+        ),
         ([row(JobID="2", State="REVOKED")], [1, 3], "jobs that another cluster of a federation has run"),
         ([row(JobID="2"), row(JobID="2")], [1, 2, 3], "rows of runs that another row has too"),
     ],
@@ -808,3 +817,18 @@ def test_an_imported_site_is_replayed(tmp_path: Path) -> None:
 )
 def test_options_of_submission(line: str, found: dict[str, Any]) -> None:
     assert submit_options(line) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("sbatch --switches=2@10 -n 4 job.sh --contiguous", ["--switches"]),
+        ("sbatch --ntasks-per-node 4 -s -Om block x", ["--ntasks-per-node", "--oversubscribe", "--overcommit"]),
+        ("sbatch -B 2:4 -S1 --exclusive=user x", ["--extra-node-info", "--core-spec", "--exclusive=user"]),
+        ("sbatch --exclusive -J '--switches=2' -o -m x", []),
+        ("sbatch --wrap '--tmp=5'", []),
+    ],
+)
+def test_options_that_nothing_simulates(line: str, found: list[str]) -> None:
+    assert [option for option in unread_options(line) if option != "--distribution"] == found
+    assert not found or re.search(UNREAD, line)

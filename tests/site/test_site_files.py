@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hdsim.errors import ConfigError
 from hdsim.platform.load import load_platform
 from hdsim.site import formats
-from hdsim.site.importing import read_site, write_site
+from hdsim.site.importing import note_refused, read_site, write_site
 from hdsim.site.jobs_table import jobs_table
 from hdsim.site.model import Site, load_site
 from hdsim.site.notes import Notes
@@ -219,7 +219,9 @@ def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> Non
     conf = CONF.replace("bf_continue", "bf_continue,bf_licenses,assoc_limit_stop").replace(
         "select/cons_tres", "select/linear"
     )
-    site, _ = read(tmp_path, slurm_conf=conf, qos_txt=QOS, assoc_txt=ASSOC)
+    site, notes = read(tmp_path, slurm_conf=conf, qos_txt=QOS, assoc_txt=ASSOC)
+    note_refused(site, notes)
+    assert "SelectType=select/linear: not simulated, replays are refused" in notes.left_out["slurm.conf"]
     jobs = jobs_table({"submit": [0.0], "cpus": [1], "partition": ["short"]}, site)
     with pytest.raises(ConfigError) as told:
         SlurmScheduler(site, jobs)

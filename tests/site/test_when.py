@@ -389,6 +389,27 @@ def test_an_answer_with_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == adjusted
 
 
+def test_what_is_left_out_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A running job without a free CPU, nodes that the site lacks, and jobs in states that no one knows."""
+    site = folder(tmp_path, 40, 10)
+    lines = [
+        line.replace("n[1-2]", nodes).replace("1|u1", f"{job}|u1", 1)
+        for job, nodes in ((1, "n[1-2]"), (2, "n1"), (3, "n[7-8]"))
+        for line in SQUEUE.splitlines()[1:]
+    ]
+    lines.append(lines[0].replace("1|u1", "4|u1", 1).replace("RUNNING", "REVOKED"))
+    queue = squeue(tmp_path, "\n".join([SQUEUE.splitlines()[0], *lines, ""]))
+    nodes = tmp_path / "sinfo.txt"
+    nodes.write_text("STATE|NODELIST\ndown*|n[2,5-6]\nidle|n1\n", encoding="utf-8")
+    arguments = "--queue", str(queue), "--nodes", str(nodes), "--job", "-n 1 -t 60 --uid=u1 -A a1", "--scenarios", "2"
+    run("when", str(site), *arguments)
+    told = capsys.readouterr().out
+    assert "left out: 2 nodes that the site lacks: n[5-6] (sinfo.txt)" in told
+    assert "left out: 1 nodes of running jobs that the site lacks (3: n[7-8])" in told
+    assert "left out: 1 jobs that are REVOKED (" in told
+    assert "left out: 1 jobs that run, as their nodes were full: 3" in told
+
+
 def test_a_job_that_no_rule_lets_start_has_no_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site, at = folder(tmp_path, 40, 10), date(_NOW + 5 * 86_400)
     arguments = "when", str(site), "--at", at, "--job", "-n 1000 -t 60 --uid=u1 -A a1", "--scenarios", "2"
