@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.site.model import Site
     from hdsim.site.scheduler import SlurmScheduler
-    from hdsim.util.arrays import Floats
 
 
 class SlurmAgent(Agent):
@@ -24,8 +23,6 @@ class SlurmAgent(Agent):
         site: The site: a folder of ``hdsim site import``, its ``site.yaml``, or the content of that file, with the
             accounts of the file at ``path``, or a :class:`hdsim.site.model.Site`. Without a ``path`` and nodes it is
             made of the platform, the jobs and the rules in it, see :func:`hdsim.site.bare.bare_site`.
-        usage: (A,) what root and the associations of the site have used before the begin, see
-            :class:`hdsim.site.usage.RecordedUsage`; nothing by default.
 
     Attributes:
         names_nodes: Whether the column ``nodes`` has the nodes of the jobs, which takes a third of the time.
@@ -33,7 +30,7 @@ class SlurmAgent(Agent):
 
     names_nodes = True
 
-    def __init__(self, site: str | Path | Mapping[str, Any] | Site | None = None, usage: Floats | None = None) -> None:
+    def __init__(self, site: str | Path | Mapping[str, Any] | Site | None = None) -> None:
         for package in ("ClusterShell", "pydantic"):
             optional(package)
         from hdsim.site.model import Site, load_site, site_of, site_of_settings
@@ -45,7 +42,6 @@ class SlurmAgent(Agent):
             self._rules = {key: value for key, value in (site or {}).items() if key != "path"}
             site = site_of(self._rules, "site")
         self.site: Site = site if isinstance(site, Site) else site_of_settings(site, "site")
-        self._usage = usage
 
     def begin(self, cluster: Cluster) -> None:
         """Reads the jobs.
@@ -60,9 +56,7 @@ class SlurmAgent(Agent):
         if self._rules is not None:
             jobs = named(cluster.workload)
             self.site = bare_site(self._rules, cluster.platform, jobs)
-        self._scheduling = SlurmScheduling(
-            self.site, cluster, jobs=jobs, usage=self._usage, names_nodes=self.names_nodes
-        )
+        self._scheduling = SlurmScheduling(self.site, cluster, jobs=jobs, names_nodes=self.names_nodes)
 
     def decide(self, cluster: Cluster) -> None:
         """Takes note of events and makes the passes that are due."""

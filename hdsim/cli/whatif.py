@@ -67,10 +67,10 @@ def whatif(
     rules = load_site(site)
     other = changed(rules, list(changes)) if changes else None
     jobs = read_log(site)
-    jobs, used, told = _window(rules, other, jobs, begin, end, usage)
+    jobs, others, told = _window(rules, other, jobs, begin, end, usage)
     recorded = _recorded(jobs)
-    changes_of_jobs = None if other is None else _in_reservations(jobs, rules, other)
-    before, after = _replays(rules, jobs, other, changes_of_jobs, used)
+    changes_of_jobs = None if other is None else _in_reservations(others, rules, other)
+    before, after = _replays(rules, jobs, other, changes_of_jobs)
     groups = groups_of(jobs, rules)
     series = {"recorded": recorded, "simulated": _waits(before)}
     calibration = calibrate(groups, recorded, series["simulated"])
@@ -97,52 +97,45 @@ def whatif(
 
 
 def _replays(
-    site: Site, jobs: Workload, other: Site | None, changed_jobs: Workload | None, used: Floats | None
+    site: Site, jobs: Workload, other: Site | None, changed_jobs: Workload | None
 ) -> tuple[Result, Result | None]:
     """Replays jobs as it was and, of many jobs in another process, with changes."""
     if other is None or changed_jobs is None:
-        return _replay(site, jobs, used), None
+        return _replay(site, jobs), None
     if len(jobs) < _MANY:
-        return _replay(site, jobs, used), _replay(other, changed_jobs, used)
+        return _replay(site, jobs), _replay(other, changed_jobs)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        later = pool.submit(_replay, other, changed_jobs, used, shown=False)
-        return _replay(site, jobs, used), later.result()
+        later = pool.submit(_replay, other, changed_jobs, shown=False)
+        return _replay(site, jobs), later.result()
 
 
 def _window(
-    site: Site, other: Site | None, jobs: Workload, begin: str | None, end: str | None, usage: Path | None
-) -> tuple[Workload, Floats | None, str]:
-    """The jobs of a part of the log, what accounts have used before it, and how the replay begins, in words.
-
-    Usage is that by the rules of the site, or by the changed ones if only these count it.
-    """
-    from hdsim.site.beginning import jobs_from
-    from hdsim.site.usage import RecordedUsage, limits_usage, read_usage
+    site: Site, other: Site | None, log: Workload, begin: str | None, end: str | None, usage: Path | None
+) -> tuple[Workload, Workload, str]:
+    """The jobs of a part of the log for the site and for the changed one, and how the replay begins, in words."""
+    from hdsim.site.usage import limits_usage, part_of_log
     from hdsim.site.workload import QUEUED, RUNNING
 
-    used, source = None, "no usage"
-    if usage is not None:
-        used, source = read_usage(usage, site), f"usage of accounts as in {usage}"
-    told = f"with the first job, an empty machine and {source}, by which the first days differ{_hint(site, jobs)}"
-    if begin is not None:
-        log, at = jobs, _time("--from", begin, site)
-        jobs = jobs_from(log, at)
-        counts = site if other is None or site.priority.type == "multifactor" else other
-        used = RecordedUsage(counts, log).at(at) if used is None else used
+    try:
+        jobs = part_of_log(site, log, begin, end, usage)
+        counts = other is not None and (other.priority, other.qos, other.partitions, other.associations)
+        same = not counts or counts == (site.priority, site.qos, site.partitions, site.associations)
+        changed = jobs if same or other is None else part_of_log(other, log, begin, end, usage)
+    except ConfigError as error:
+        where = {"begin": "--from", "end": "--to"}.get(error.where or "", error.where)
+        raise ConfigError(error.message, where=where) from None
+    if begin is None:
+        source = "no usage" if usage is None else f"usage of accounts as in {usage}"
+        told = f"with the first job, an empty machine and {source}, by which the first days differ{_hint(site, log)}"
+    else:
         runs = int((~np.isnan(jobs.further[RUNNING])).sum())
         waits = int((~np.isnan(jobs.further[QUEUED])).sum()) - runs
         source = "of the log before" if usage is None else f"as in {usage}"
-        source = source if counts.priority.type == "multifactor" else "does not count"
+        source = source if changed.used is not None or jobs.used is not None else "does not count"
         told = f"{begin} with {runs:,} jobs that run (left out of means) and {waits:,} that wait; usage {source}"
-    if used is not None and any(limits_usage(one) for one in (site, other) if one is not None):
-        told += ", but nothing used of GrpTRESMins and GrpWall"
-    if end is not None:
-        rows = np.flatnonzero(jobs.original_submission_time < _time("--to", end, site))
-        if not len(rows):
-            raise ConfigError(f"expected a time after the first submission, got '{end}'", where="--to")
-        jobs = dataclasses.replace(jobs, **jobs.columns_at(rows))
-        told += f"; jobs submitted before {end}"
-    return jobs, used, told
+    if usage is not None and any(limits_usage(one) for one in (site, other) if one is not None):
+        told += ", of GrpTRESMins and GrpWall that of the log before" if begin else ", but none of GrpTRESMins, GrpWall"
+    return jobs, changed, told + (f"; jobs submitted before {end}" if end is not None else "")
 
 
 def _resumed(result: Result) -> str:
@@ -173,21 +166,14 @@ def _hint(site: Site, jobs: Workload) -> str:
     return f"; --from {date_text(float(ended.min()), site.time_zone)} begins with the jobs that ran then"
 
 
-def _time(option: str, text: str, site: Site) -> float:
-    """Seconds since 1970 of a time of the site."""
-    from hdsim.site.formats import parse_date, read_value
-
-    return float(read_value(text, lambda value: parse_date(value, site.time_zone), option))
-
-
-def _replay(site: Site, jobs: Workload, used: Floats | None, *, shown: bool = True) -> Result:
+def _replay(site: Site, jobs: Workload, *, shown: bool = True) -> Result:
     from hdsim.agents.slurm import SlurmAgent
     from hdsim.platform.model import Platform
     from hdsim.simulation.simulation import simulate
     from hdsim.site.platform import platform_document
 
     platform = Platform.from_dict(platform_document(site), site.name)
-    agent = SlurmAgent(site, used)
+    agent = SlurmAgent(site)
     agent.names_nodes = False
     return simulate(platform, jobs, agent, progress=shown)
 

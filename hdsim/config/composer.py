@@ -486,6 +486,9 @@ def _with_site(given: list[str], *, trains: bool) -> list[str]:
         "workload.status": "workload.status=queued",
     }
     keys = {text.partition("=")[0].lstrip("+") for text in given}
+    if "site.replay.begin" in keys:
+        # The jobs that are there at the begin are in no mean.
+        brought["warmup"] = "warmup=1s"
     keys |= {group for group in ("agent", "platform", "workload") if {f"{group}.path", f"{group}._target_"} & keys}
     # Only the scheduler of a site takes cancelled jobs out of the queue, its environment, and agents of that.
     other = "env" in keys and "env=slurm" not in given if trains else "agent" in keys and "agent.checkpoint" not in keys

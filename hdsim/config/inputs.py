@@ -77,11 +77,35 @@ def read_workload(
 
 
 def _of_site(config: Mapping[str, Any], workload: Workload) -> Workload:
-    """Returns the jobs with the rules of the site, which an agent with a site of its own does without."""
+    """Returns the jobs of the part of the log that is replayed, with the rules of the site.
+
+    An agent with a site of its own does without the rules.
+
+    Raises:
+        HdsimError: The part has no jobs, or the scheduler is not the site's.
+    """
     site = config.get("site") or {}
-    if site.get("path") is None or "site" in config["agent"]:
+    if site.get("path") is None:
         return workload
-    return replace(workload, site=_site(json.dumps(site), _versions(site["path"], Path(site["path"]) / "site.yaml")))
+    versions = _versions(site["path"], Path(site["path"]) / "site.yaml")
+    part = {key: value for key, value in (site.get("replay") or {}).items() if value is not None}
+    own = "site" in config["agent"]
+    if part and not own:
+        raise ConfigError("expected agent=slurm, which alone knows the jobs that run", where=f"site.replay.{min(part)}")
+    if part:
+        workload = _part_of_log(workload, site, part, versions)
+    return workload if own else replace(workload, site=_site(json.dumps(site), versions))
+
+
+def _part_of_log(workload: Workload, site: Mapping[str, Any], part: dict[str, Any], versions: Versions) -> Workload:
+    from hdsim.site.usage import part_of_log
+
+    try:
+        given = {key: None if part.get(key) is None else str(part[key]) for key in ("begin", "end", "usage")}
+        return part_of_log(_site(json.dumps(site), versions), workload, **given)
+    except ConfigError as error:
+        where = error.where if error.where not in part else f"site.replay.{error.where}"
+        raise ConfigError(error.message, where=where) from None
 
 
 def seed_of_jobs(config: Mapping[str, Any]) -> int:

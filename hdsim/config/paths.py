@@ -11,7 +11,7 @@ from hdsim.config.plugin_types import named_types
 from hdsim.results.run_directory.inputs import is_input
 
 #: Last part of the keys that take a path, beside those that name a plug-in.
-_KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir")
+_KEYS = ("path", "types", "checkpoint", "recording", "start", "file", "executable", "socket", "dir", "usage")
 #: Keys that take a path and are in no group.
 _TOP_KEYS = ("site", "profile", "actual", "forecasts", "series")
 #: Keys that take a path or a number.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -134,7 +135,23 @@ def running_at_begin(workload: Workload) -> dict[int, tuple[float, str]]:
     return {row: found[row] for row in sorted(rows, key=lambda row: (several[row], found[row][0]))}
 
 
-def resume(scheduler: SlurmScheduler, job: int, start: float, listed: str) -> Start | None:
+def resume(scheduler: SlurmScheduler, running: Mapping[int, tuple[float, str]]) -> tuple[list[Start], list[int]]:
+    """Gives the jobs of `running_at_begin` what they hold.
+
+    Returns:
+        What they hold, and the jobs for which no CPU of their nodes was free.
+    """
+    held, left = [], []
+    for job, (start, nodes) in running.items():
+        made = _resumed(scheduler, job, start, nodes)
+        if made is None:
+            left.append(job)
+        else:
+            held.append(made)
+    return held, left
+
+
+def _resumed(scheduler: SlurmScheduler, job: int, start: float, listed: str) -> Start | None:
     """Gives a job that has run since a time what it holds; returns its nodes, or None if none of them has a free CPU.
 
     The CPUs on each of its nodes, which no log has, are as many as it would get there now, or divided evenly, as far as

@@ -291,8 +291,12 @@ def read_document(file: Path, expected: str, given: str) -> Any:
         raise ConfigError(f"expected YAML: {' '.join(str(error).split())}", where=str(file)) from None
 
 
+#: Keys beside the rules: the part of the log that is replayed, see :func:`hdsim.site.usage.part_of_log`.
+REPLAY = "replay"
+
+
 def settings_of(path: str | Path) -> dict[str, Any]:
-    """Returns the rules of a site file or a folder with one, defaults included, beside its ``path``.
+    """Returns the rules of a site file or a folder with one, defaults included, beside its ``path`` and `REPLAY`.
 
     The associations, of which a site may have thousands, are left out; see `site_of_settings`.
 
@@ -301,7 +305,7 @@ def settings_of(path: str | Path) -> dict[str, Any]:
     """
     settings = load_site(path).model_dump(exclude={"associations"})
     settings["slurm"]["parameters"] = PARAMETERS | settings["slurm"]["parameters"]
-    return {"path": str(Path(path).resolve()), **settings}
+    return {"path": str(Path(path).resolve()), REPLAY: dict.fromkeys(("begin", "end", "usage")), **settings}
 
 
 def site_of_settings(settings: Mapping[str, Any], where: str) -> Site:
@@ -310,7 +314,7 @@ def site_of_settings(settings: Mapping[str, Any], where: str) -> Site:
     Raises:
         ConfigError: See `load_site`.
     """
-    given = {key: value for key, value in settings.items() if key != "path"}
+    given = {key: value for key, value in settings.items() if key not in ("path", REPLAY)}
     if settings.get("path") and "associations" not in given:
         given["associations"] = load_site(settings["path"]).associations
     return site_of(given, where)

@@ -18,7 +18,8 @@ from hdsim.agents.slurm import SlurmAgent
 from hdsim.errors import ConfigError, WorkloadError
 from hdsim.platform.model import Platform
 from hdsim.simulation.simulation import Simulation
-from hdsim.site.beginning import Times, recorded_times
+from hdsim.site.accounts import Used
+from hdsim.site.beginning import Times, recorded_times, resume, running_at_begin
 from hdsim.site.formats import time_zone
 from hdsim.site.intervals import LEVELS, Calibration, Samples, Score, calibration_of, scenario_quantiles, score
 from hdsim.site.jobs_table import jobs_table
@@ -102,6 +103,13 @@ class Present:
     def since(self) -> Floats:
         """(J,) starts in seconds since 1970, NaN of waiting jobs."""
         return np.asarray(self.jobs.further[RUNNING], np.float64)
+
+
+def without_place(log: Log, present: Present) -> list[str]:
+    """Returns the ids of jobs that run on nodes without a free CPU, which scenarios are without."""
+    table = jobs_table(columns_of(present.jobs), log.site, present.jobs.source)
+    _, left = resume(SlurmScheduler(log.site, table, present.at), running_at_begin(present.jobs))
+    return [str(present.jobs.job_id[job]) for job in left]
 
 
 @dataclass(frozen=True)
@@ -257,7 +265,7 @@ def planned(present: Present) -> Workload:
 
 
 def starts_of(
-    log: Log, jobs: Workload, targets: Sequence[int], usage: Floats | None, horizon: float
+    log: Log, jobs: Workload, targets: Sequence[int], usage: Used | None, horizon: float
 ) -> tuple[Floats, list[str]]:
     """Returns when some jobs start under the rules of a site, and the last reasons why not earlier.
 
@@ -271,9 +279,9 @@ def starts_of(
     Returns:
         (k,) seconds, infinite for jobs that do not start, and (k,) reasons in Slurm's words.
     """
-    agent = SlurmAgent(log.site, usage)
+    agent = SlurmAgent(log.site)
     agent.names_nodes = False
-    simulation = Simulation(log.platform, jobs, agent)
+    simulation = Simulation(log.platform, dataclasses.replace(jobs, used=usage), agent)
     until = min(_STEP, horizon)
     while simulation.run_until(until) and until < horizon:
         starts = [simulation.cluster.starting_time[job] for job in targets]
@@ -291,7 +299,7 @@ def scenarios(
     targets: Sequence[int],
     number: int,
     seed: Sequence[int],
-    usage: Floats | None,
+    usage: Used | None,
     longest: float = _LONGEST,
 ) -> Starts:
     """Returns when some of the jobs of a moment start in a number of scenarios, each with a seed of its own.
@@ -349,7 +357,7 @@ def features(log: Log, present: Present, job: int, quantiles: Floats, plan: floa
     return [*quantiles.tolist(), plan, waited, pace(log, present.at, str(users[job]), ahead)]
 
 
-def plan_of(log: Log, present: Present, targets: Sequence[int], usage: Floats | None) -> tuple[Floats, list[str]]:
+def plan_of(log: Log, present: Present, targets: Sequence[int], usage: Used | None) -> tuple[Floats, list[str]]:
     """Returns the waits in the plan with requested times and the reasons why not earlier; see `starts_of`."""
     jobs = planned(present)
     return starts_of(log, jobs, targets, usage, float(np.sum(jobs.runtime)) + _DAY)
@@ -357,7 +365,7 @@ def plan_of(log: Log, present: Present, targets: Sequence[int], usage: Floats | 
 
 def sample(
     log: Log, at: float, number: int, jobs: int, longest: float, seed: Sequence[int]
-) -> tuple[Floats, Floats, list[str]]:
+) -> tuple[Floats, Floats, list[str], int]:
     """Returns features and recorded waits of some jobs that wait at a moment of the log.
 
     The jobs are of as many users as there are; jobs that never started or were not eligible are none of them.
@@ -371,14 +379,15 @@ def sample(
         seed: Seed of the choice and of the scenarios.
 
     Returns:
-        (S, 6) features, (S,) recorded waits from the moment on, and (S,) names of partitions.
+        (S, 6) features, (S,) recorded waits from the moment on, (S,) names of partitions, and the number of running
+        jobs that the scenarios are without.
     """
     times = log.times
     waiting = np.flatnonzero(times.waits(at) & ~np.isnan(times.start))
     if "eligible" in log.jobs.further:
         waiting = waiting[~(np.asarray(log.jobs.further["eligible"], np.float64)[waiting] > at)]
     if not len(waiting):
-        return np.zeros((0, 6)), np.zeros(0), []
+        return np.zeros((0, 6)), np.zeros(0), [], 0
     rng = np.random.default_rng(seed)
     mixed = rng.permutation(waiting)
     seen: Counter[str] = Counter()
@@ -394,7 +403,8 @@ def sample(
     quantiles = scenarios(log, present, targets, number, seed, usage, longest).quantiles()
     made = [features(log, present, job, quantiles[place], float(plan[place])) for place, job in enumerate(targets)]
     partitions = names(log.jobs, "partition")
-    return np.array(made), times.start[chosen] - at, [str(partitions[row]) for row in chosen.tolist()]
+    named = [str(partitions[row]) for row in chosen.tolist()]
+    return np.array(made), times.start[chosen] - at, named, len(without_place(log, present))
 
 
 @dataclass(frozen=True)
@@ -405,11 +415,13 @@ class Sampled:
         samples: The waits.
         at: (S,) moments in seconds since 1970.
         partition: (S,) names of partitions.
+        without_place: Number of running jobs that scenarios were without, over all moments.
     """
 
     samples: Samples
     at: Floats
     partition: np.ndarray
+    without_place: int = 0
 
 
 def moments_of(begin: float, weeks: int, each: int, seed: int) -> Floats:
@@ -490,7 +502,7 @@ def checked(found: Sampled, begin: float, weeks: int, zone: str) -> Checked:
     return Checked(scores, score("scenarios", plain, samples.select(held)), calibration_of(samples))
 
 
-def as_queued(log: Log, present: Present, given: Floats, usage: Floats | None) -> Present:
+def as_queued(log: Log, present: Present, given: Floats, usage: Used | None) -> Present:
     """Returns jobs whose priorities are those that squeue printed, as far as it did, and later change as computed.
 
     The difference, such as that by usage before the log, is taken as a constant of each job, for jobs without a
@@ -509,7 +521,7 @@ def as_queued(log: Log, present: Present, given: Floats, usage: Floats | None) -
     scheduler = SlurmScheduler(log.site, table, present.at)
     assert scheduler.multifactor is not None
     if usage is not None:
-        scheduler.multifactor.fair_share.begin_with(usage)
+        scheduler.begin_with(usage)
     scheduler.multifactor.submit(waits, present.at)
     first = np.array([rows[0] for rows in table.partitions], np.int64)
     computed = np.full(len(given), math.nan)
@@ -532,7 +544,7 @@ def _share(log: Log) -> None:
     _shared[:] = [log]
 
 
-def _one(arguments: tuple[Any, ...]) -> tuple[Floats, Floats, list[str]]:
+def _one(arguments: tuple[Any, ...]) -> tuple[Floats, Floats, list[str], int]:
     return sample(_shared[0], *arguments)
 
 
@@ -560,7 +572,7 @@ def sampled(
     """
     tasks = [(float(time), number, jobs, longest, (seed, place)) for place, time in enumerate(at.tolist())]
 
-    def results() -> Iterator[tuple[Floats, Floats, list[str]]]:
+    def results() -> Iterator[tuple[Floats, Floats, list[str], int]]:
         if processes == 1:
             _share(log)
             yield from map(_one, tasks)
@@ -568,11 +580,12 @@ def sampled(
         with ProcessPoolExecutor(processes, initializer=_share, initargs=(log,)) as pool:
             yield from pool.map(_one, tasks)
 
-    made: list[tuple[Floats, Floats, list[str]]] = []
+    made: list[tuple[Floats, Floats, list[str], int]] = []
     for one in results():
         made.append(one)
         told(len(made))
-    counts = [len(waits) for _, waits, _ in made]
+    counts = [len(one[1]) for one in made]
     moment = np.repeat(np.arange(len(made)), counts)
     found = Samples(moment, np.concatenate([one[0] for one in made]), np.concatenate([one[1] for one in made]))
-    return Sampled(found, at[moment], np.array([name for one in made for name in one[2]], object))
+    partitions = np.array([name for one in made for name in one[2]], object)
+    return Sampled(found, at[moment], partitions, sum(one[3] for one in made))

@@ -94,6 +94,7 @@ class Workload:
         settings: Arguments of :func:`hdsim.workload.load.load_workload`; empty for other jobs, also for some of its.
         reference_gflops: Speed that `runtime` refers to in GFLOP/s, None if the file has seconds.
         site: Rules of the site that ran the jobs, a :class:`hdsim.site.model.Site`, None where they are not known.
+        used: Usage of the site's accounts before the jobs, a :class:`hdsim.site.accounts.Used`, None for none.
     """
 
     __deepcopy__ = itself
@@ -134,6 +135,7 @@ class Workload:
     dropped: tuple[WorkloadError, ...] = ()
     reference_gflops: float | None = None
     site: Any = None
+    used: Any = None
     settings: dict[str, Any] = field(default_factory=dict, init=False)
 
     @classmethod

@@ -174,6 +174,7 @@ def measured_case(dump: Path, folder: Path) -> tuple[Case, float]:
         ],
         order=order,
         priority=np.zeros(len(ids)),
+        cpus=workload.requested_cores.tolist(),
     )
     first, period = float(case.jobs.submitted[0]), site.priority.calculation_period
     if not (dump / _RESULTS[1]).exists():

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import json
 import math
+import re
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,16 +16,21 @@ import pytest
 from test_site_replay import make_site
 
 from hdsim.agents.slurm import SlurmAgent
+from hdsim.cli import main
 from hdsim.errors import ConfigError, WorkloadError
 from hdsim.platform.model import Platform
 from hdsim.results.result import Result
 from hdsim.simulation.simulation import simulate
+from hdsim.site.accounts import Used
 from hdsim.site.beginning import jobs_from
+from hdsim.site.importing import write_site
 from hdsim.site.model import Site
+from hdsim.site.notes import Notes
 from hdsim.site.platform import platform_document
 from hdsim.site.replaying import recorded_state
-from hdsim.site.usage import RecordedUsage
+from hdsim.site.usage import RecordedUsage, part_of_log
 from hdsim.workload.model import Workload
+from hdsim.workload.parquet import write_parquet
 
 _FIRST = 1_000_000.0
 
@@ -51,7 +61,7 @@ def random_jobs(site: Site, jobs: int, seed: int) -> Workload:
 
 def replayed(site: Site, jobs: Workload, usage: Any = None) -> Result:
     platform = Platform.from_dict(platform_document(site), "test")
-    return simulate(platform, jobs, SlurmAgent(site, usage), check=True)
+    return simulate(platform, dataclasses.replace(jobs, used=usage), SlurmAgent(site), check=True)
 
 
 def recorded(site: Site, jobs: Workload) -> Workload:
@@ -188,8 +198,8 @@ def test_the_usage_of_accounts_is_that_of_the_recorded_runs() -> None:
     assert state.multifactor is not None
     share = state.multifactor.fair_share
     used = RecordedUsage(site, log).at(state.multifactor.calculated)
-    assert used is not None and used.min() > 0
-    np.testing.assert_allclose(used, share.shares.usage, rtol=0.02)
+    assert used is not None and used.billing.min() > 0
+    np.testing.assert_allclose(used.billing, share.shares.usage, rtol=0.02)
 
 
 def test_a_replay_with_earlier_usage_goes_on_as_the_whole_one() -> None:
@@ -209,10 +219,91 @@ def test_a_replay_with_earlier_usage_goes_on_as_the_whole_one() -> None:
     assert with_usage < 1.0 < without
 
 
+@pytest.mark.parametrize("flags", [[], ["NoDecay"]])
+def test_limits_of_what_was_used_count_it_from_the_log_before(flags: list[str]) -> None:
+    """The QOS may use 40 CPU-minutes and the account run for 30 minutes, of which a part is used at the begin."""
+    weights = {"type": "multifactor", "weight_fair_share": 1, "calculation_period": 10, "decay_half_life": 600}
+    limits = {"grp_tres_mins": {"cpu": 40}}
+    site = make_site(
+        priority=weights, qos={"limits": limits, "flags": flags, "usage_factor": 0.5}, account_limits={"grp_wall": 1800}
+    )
+    log = recorded(site, random_jobs(site, 60, 6))
+    at = _FIRST + 240.0
+    rest = jobs_from(log, at)
+    used = RecordedUsage(site, log).at(at)
+    state = recorded_state(site, log, 240.0)
+    assert used is not None
+    for key, seconds in used.minutes.items():
+        assert seconds == pytest.approx(state.limits.quotas.spent[state.limits.meters[key]], rel=0.03) and seconds > 0
+    expected = log.further["recorded_start"][np.isin(log.job_id, rest.job_id)]
+
+    def error(given: Used) -> float:
+        found = replayed(site, rest, given).starting_time + at
+        never = np.isnan(found) != np.isnan(expected)
+        return float(np.nanmean(np.where(never, 1000.0, np.abs(found - expected))[~(expected <= at + 1)]))
+
+    assert 3.0 * error(used) < error(Used(used.billing))
+
+
+def status_of(*arguments: str) -> Any:
+    """Status with which a command ends."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return ended.value.code
+
+
+def test_a_run_begins_in_the_midst_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys of a run begin it as `part_of_log` does, which `hdsim whatif --from` takes."""
+    monkeypatch.chdir(tmp_path)
+    weights = {"type": "multifactor", "weight_fair_share": 1000, "calculation_period": 60}
+    site = make_site(priority=weights)
+    log = recorded(site, random_jobs(site, 60, 5))
+    write_site(site, Notes(), tmp_path / "lab", None)
+    write_parquet(log, tmp_path / "lab" / "jobs.parquet")
+    begin = datetime.fromtimestamp(_FIRST + 240.0, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    part = part_of_log(site, log, begin, None, None)
+    expected = replayed(site, part, part.used)
+    there = int((~np.isnan(part.further["queued_since"])).sum())
+    assert status_of("run", "site=lab", f"site.replay.begin={begin}", "hydra.run.dir=run") == 0
+    with (tmp_path / "run" / "jobs.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["starting_time"]) for row in rows] == expected.starting_time.tolist()
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    waits = (expected.starting_time - expected.workload.submission_time)[there:]
+    assert 0 < there < len(rows) and metrics["mean_waiting_time"] == pytest.approx(waits.mean())
+    end = datetime.fromtimestamp(_FIRST + 300.0, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    keys = f"site.replay.begin={begin}", f"site.replay.end={end}"
+    sweep = "site.slurm.parameters.bf_interval=1,60", "hydra.sweep.dir=s"
+    assert status_of("run", "-m", "site=lab", *keys, *sweep) == 0
+    assert len(list((tmp_path / "s").glob("*/jobs.csv"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["site.replay.begin=soon"], r"site\.replay\.begin: expected"),
+        (["site.replay.begin=2030-01-01"], "expected jobs that run, wait or come after the begin, got none"),
+        (["site.replay.end=1970-01-02"], r"site\.replay\.end: expected a time after the first submission"),
+        (["site.replay.usage=no.txt"], r"no\.txt: expected a file"),
+        (["site.replay.begin=1970-01-12T14:00:00", "agent=easy"], r"site\.replay\.begin: expected agent=slurm"),
+    ],
+)
+def test_a_careless_part_of_a_log_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], keys: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    site = make_site()
+    write_site(site, Notes(), tmp_path / "lab", None)
+    write_parquet(recorded(site, random_jobs(site, 20, 5)), tmp_path / "lab" / "jobs.parquet")
+    assert status_of("run", "site=lab", *keys, "hydra.run.dir=run") == 2
+    told = capsys.readouterr().err
+    assert re.search(message, told) and "Traceback" not in told
+
+
 def test_usage_of_other_associations_is_refused() -> None:
     site = make_site(priority={"type": "multifactor", "weight_fair_share": 1000})
     with pytest.raises(ConfigError, match="expected usage of 4 associations with root, got 9; no change"):
-        replayed(site, random_jobs(site, 5, 1), np.zeros(9))
+        replayed(site, random_jobs(site, 5, 1), Used(np.zeros(9)))
 
 
 def test_a_log_without_recorded_starts_has_no_state() -> None:

@@ -194,7 +194,7 @@ def test_usage_is_read_as_sshare_prints_it(
     printed = capsys.readouterr().out
     (tmp_path / "usage.txt").write_text(printed)
     site = load_site(folder)
-    used = read_usage(tmp_path / "usage.txt", site)
+    used = read_usage(tmp_path / "usage.txt", site).billing
     rows = [line.split("|") for line in printed.splitlines()[1:]]
     by_name = {(row[0].strip(), row[1]): float(row[4]) for row in rows}
     assert used.tolist() == [by_name[one.account, one.user] for one in accounts_of(site).rows]
@@ -243,8 +243,8 @@ def test_what_a_begin_leaves_out_is_told(
     run("whatif", "lab", "--from", "2026-03-02T10:01:00", "--usage", "usage.txt")
     begin = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("begin: "))
     assert begin.endswith(
-        "usage as in usage.txt, but nothing used of GrpTRESMins and GrpWall; left out as their nodes were full: 1 that "
-        "ran; requeued, for the run time left to them only: 1 that ran"
+        "usage as in usage.txt, of GrpTRESMins and GrpWall that of the log before; left out as their nodes were full: "
+        "1 that ran; requeued, for the run time left to them only: 1 that ran"
     )
     run("whatif", "lab", "--from", "2026-03-02T10:01:00", "preemption.type=none")
     begin = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("begin: "))
