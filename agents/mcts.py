@@ -52,7 +52,7 @@ class Mcts(Rollout):
         budget: int = 256,
         budget_ms: float | None = None,
         base: str | None = None,
-        backfill: str = "none",
+        backfill: str = "easy",
         core_policy: str = "high_gflops",
         arrivals: int | None = None,
         runtimes: str = "past",

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 
 #: Jobs of a window below which no choice is made: fewer say little.
 ENOUGH = 16
-#: Schedulers of several rules; on machines of most kinds the first is the best.
-CANDIDATES = (
-    *("easy-learned", "learned", "saf", "easy-saf", "easy-f2", "easy-sjf"),
-    *("conservative-f2", "greedy-saf", "greedy-f3"),
-)
+#: Schedulers of several rules; a few, since of many one is the best of the past by chance.
+CANDIDATES = ("easy-learned", "learned", "greedy-learned", "saf", "easy-sjf", "conservative-f4", "greedy-sjf")
 #: Seconds between the start of the jobs that run at the beginning of a window and the submission of all others.
 TICK = 1.0
 
@@ -68,8 +65,8 @@ class Portfolio(ClassicAgent):
         objective: str = "mean_bounded_slowdown",
         period: int = 256,
         window: int = 1024,
-        trusted: int = 2,
-        margin: float = 0.5,
+        trusted: int = 3,
+        margin: float = 0.35,
         core_policy: str = "high_gflops",
         backfill: str | int | Mapping[str, Any] | None = None,
         backfill_order: str | None = None,

@@ -34,6 +34,7 @@ from hdsim.scheduling.search.play_outs import (
 )
 from hdsim.scheduling.search.scenarios import Future
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.rules import FLAG, NULL, require
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -50,15 +51,19 @@ class Usual(NamedTuple):
     arrivals: int
     scenarios: int
     candidates: Sequence[str]
+    cautious: bool
 
 
 HEADS = ("saf", "f1", "f2", "f3", "f4", "sjf", "fcfs")
-#: A head that stays the head holds others up for long, so that more arrivals matter. Without backfilling the order of
-#: the best rules is that of narrow jobs, and the heads of others stand for waiting for a wide one.
+#: By rule, and by whether a head stays the head. Such a head holds others up for long, so that more arrivals matter.
+#: Without backfilling the order of the best rules is then that of narrow jobs, and the heads of others stand for
+#: waiting for a wide one.
 USUAL = {
-    "none": Usual("f1", 60, 32, (*HEADS, "laf", "ljf", "lqf")),
-    "easy": Usual("f1", 8, 64, HEADS),
-    "rlscheduler": Usual("f2", 60, 64, HEADS),
+    ("none", False): Usual("saf", 8, 64, ("learned", *HEADS), True),
+    ("none", True): Usual("f1", 60, 32, (*HEADS, "laf", "ljf", "lqf"), False),
+    ("easy", False): Usual("f1", 8, 64, ("learned", *HEADS), True),
+    ("easy", True): Usual("f1", 8, 64, HEADS, False),
+    ("rlscheduler", True): Usual("f2", 60, 64, HEADS, False),
 }
 #: Scenarios after which candidates are dropped for the first time, then after twice as many and so on.
 ROUND = 8
@@ -102,21 +107,21 @@ class Rollout(ClassicAgent):
     """Serves that head, of the heads of several orders, that does best in play-outs.
 
     Args:
-        candidates: Orders whose heads are candidates (see :mod:`hdsim.scheduling.orders`); null: `HEADS`, and without
-            backfilling three that name large jobs.
-        base: Order of the queue in play-outs, and of backfilling with EASY; null: F2 with ``rlscheduler``, else F1.
+        candidates: Orders whose heads are candidates (see :mod:`hdsim.scheduling.orders`); null: those of `USUAL`.
+        base: Order of the queue in play-outs, and of backfilling with EASY; null: that of `USUAL`.
         backfill: Rule for the jobs behind a head that waits: ``none``, ``easy`` or ``rlscheduler``.
         core_policy: Which idle cores a job gets.
-        scenarios: Most scenarios of a decision; null: 32 without backfilling, else 64.
-        arrivals: Jobs that arrive in a scenario; null: 8 with EASY, else 60, since a head that stays the head holds
-            others up for long.
+        scenarios: Most scenarios of a decision; null: those of `USUAL`.
+        arrivals: Jobs that arrive in a scenario; null: those of `USUAL`.
         runtimes: ``past``: run times relative to requested times are those of ended jobs with requested times alike;
             ``requested``.
         objective: The mean of it over all jobs of a play-out is to be small: ``mean_bounded_slowdown``,
             ``mean_waiting_time`` or ``mean_turnaround_time``.
         budget: Most play-outs of a decision, but at least one of each candidate.
+        cautious: The head of the first candidate is served unless it has dropped out; otherwise that of the least mean.
+            Null: as `USUAL` says for its candidates, else false.
         commit_head: A head that does not fit stays the head until it starts; otherwise the head is chosen anew at every
-            pass. Null: false with EASY, else true; with ``rlscheduler`` never false.
+            pass. Null: true with ``rlscheduler``, for which it is never false.
         budget_ms: Milliseconds of an instant after which no further scenario is played out, null for no limit. Results
             then depend on the machine.
 
@@ -128,7 +133,7 @@ class Rollout(ClassicAgent):
         self,
         candidates: Sequence[str] | None = None,
         base: str | None = None,
-        backfill: str = "none",
+        backfill: str = "easy",
         core_policy: str = "high_gflops",
         scenarios: int | None = None,
         arrivals: int | None = None,
@@ -137,7 +142,9 @@ class Rollout(ClassicAgent):
         budget: int = 256,
         budget_ms: float | None = None,
         commit_head: bool | None = None,
+        cautious: bool | None = None,
     ) -> None:
+        require("agent", {"cautious": FLAG | NULL}, {"cautious": cautious})
         for key, value, allowed in (
             ("backfill", backfill, HEAD_ALONE_NUMBERS),
             ("objective", objective, MEAN_COSTS),
@@ -145,7 +152,11 @@ class Rollout(ClassicAgent):
         ):
             if str(value) not in allowed:
                 raise ConfigError(f"rollout: {not_one_of(value, allowed)}", where=f"agent.{key}")
-        usual = USUAL[backfill]
+        self._commit = backfill == "rlscheduler" if commit_head is None else commit_head
+        if backfill == "rlscheduler" and not self._commit:
+            raise ConfigError("rollout: expected true or null with backfill=rlscheduler", where="agent.commit_head")
+        usual = USUAL[backfill, self._commit]
+        cautious = candidates is None and usual.cautious if cautious is None else cautious
         base, candidates = base or usual.base, usual.candidates if candidates is None else candidates
         arrivals = usual.arrivals if arrivals is None else arrivals
         scenarios = usual.scenarios if scenarios is None else scenarios
@@ -160,9 +171,6 @@ class Rollout(ClassicAgent):
             )
         if isinstance(candidates, str) or not candidates:
             raise ConfigError(f"rollout: expected a list of orders, got {candidates!r}", where="agent.candidates")
-        self._commit = backfill != "easy" if commit_head is None else commit_head
-        if backfill == "rlscheduler" and not self._commit:
-            raise ConfigError("rollout: expected true or null with backfill=rlscheduler", where="agent.commit_head")
         self._settings: dict[str, Any] = {
             "job_policy": base,
             "core_policy": core_policy,
@@ -171,7 +179,7 @@ class Rollout(ClassicAgent):
         }
         super().__init__(**self._settings)
         self._orders = [job_order(name).under(backfill, self._commit) for name in dict.fromkeys(candidates)]
-        self._scenarios, self._budget = scenarios, budget
+        self._scenarios, self._budget, self._cautious = scenarios, budget, cautious
         self._arrivals, self._runtimes = arrivals, runtimes == "past"
         self._objective, self._rule = MEAN_COSTS[objective], HEAD_ALONE_NUMBERS[backfill]
         self._seconds = math.inf if budget_ms is None else budget_ms / 1000
@@ -263,7 +271,7 @@ class Rollout(ClassicAgent):
             played += number * len(left)
             worse = behind(np.ascontiguousarray(costs)) if costs.shape[1] >= ROUND else np.zeros(len(left), bool)
             left, costs = left[~worse], costs[~worse]
-        return int(left[costs.mean(axis=1).argmin()])
+        return 0 if self._cautious and left[0] == 0 else int(left[costs.mean(axis=1).argmin()])
 
     def _drawn(self, cluster: Cluster, queued: Ints, number: int) -> Future:
         """Draws scenarios from the past of the cluster."""

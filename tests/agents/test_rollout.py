@@ -130,7 +130,8 @@ def test_costs_of_a_decision_in_closed_form(compiled: bool) -> None:
         def _next(self, cluster: Cluster) -> int | None:
             return super()._next(cluster) if cluster.now >= 10 or not cluster.running else None
 
-    agent = Waiting(["fcfs", "sjf"], objective="mean_turnaround_time", scenarios=1)
+    settings: Any = {"backfill": "none", "commit_head": True, "objective": "mean_turnaround_time", "scenarios": 1}
+    agent = Waiting(["fcfs", "sjf"], **settings)
     simulation = hdsim.Simulation(SIXTEEN, workload, agent)
     result = simulation.run()
     long_first, short_first = (40 + (140 - 4) + (160 - 10)) / 3, (40 + (60 - 10) + (160 - 4)) / 3
@@ -139,8 +140,9 @@ def test_costs_of_a_decision_in_closed_form(compiled: bool) -> None:
 
 
 def test_same_seed_same_schedule() -> None:
+    settings: Any = {"scenarios": 1, "arrivals": 20, "cautious": False}
     first, again, other = (
-        hdsim.simulate(SIXTEEN, jobs(1, 200), Rollout(scenarios=1, arrivals=20), seed=seed).jobs["starting_time"]
+        hdsim.simulate(SIXTEEN, jobs(1, 200), Rollout(**settings), seed=seed).jobs["starting_time"]
         for seed in (5, 5, 6)
     )
     np.testing.assert_array_equal(first, again)
@@ -208,6 +210,18 @@ class Counted(Rollout):
             return play(heads, which)
 
         return counted
+
+
+def test_the_first_candidate_is_followed_unless_it_has_dropped_out() -> None:
+    """With two scenarios none drops out."""
+    followed, best = (
+        hdsim.simulate(SIXTEEN, jobs(1, 60), Rollout(["lcfs", "sjf"], scenarios=2, cautious=cautious))
+        for cautious in (True, False)
+    )
+    lcfs = hdsim.simulate(SIXTEEN, jobs(1, 60), {"job_policy": "lcfs", "backfill": "easy", "backfill_order": "f1"})
+    np.testing.assert_array_equal(followed.starting_time, lcfs.starting_time)
+    assert (best.starting_time != lcfs.starting_time).any()
+    assert Rollout()._cautious and not Rollout(["sjf"])._cautious and not Rollout(commit_head=True)._cautious
 
 
 @pytest.mark.ci
@@ -327,7 +341,10 @@ def test_candidates_that_start_the_same_jobs_are_one(compiled: bool, backfill: s
         def _next(self, cluster: Cluster) -> int | None:
             return super()._next(cluster) if cluster.now >= 10 or not cluster.running else None
 
-    hdsim.simulate(SIXTEEN, workload, Noted(["fcfs", "sjf"], backfill=backfill, scenarios=2, arrivals=0))
+    commit = backfill == "none"
+    hdsim.simulate(
+        SIXTEEN, workload, Noted(["fcfs", "sjf"], backfill=backfill, commit_head=commit, scenarios=2, arrivals=0)
+    )
     # A head that stays the head is a decision of its own.
     assert kept[10] == ([0, 1] if backfill == "none" else [0])
 
