@@ -164,7 +164,7 @@ class BenchmarkWindow:
             raise ConfigError(
                 "expected an agent that starts every job, got one that leaves jobs waiting", where="agent"
             )
-        return float(result.metrics[metric]), result.waiting_time
+        return float(result.metrics[metric]), result.starting_time - window.workload.submission_time
 
 
 def benchmarks() -> dict[str, Benchmark]:
