@@ -128,7 +128,7 @@ def test_windows_are_drawn_from_the_part_of_their_split(log_file: Path, log: hds
     for window in held.windows:
         assert {*zip(window.workload.runtime.tolist(), window.workload.user.tolist(), strict=True)} <= last
     assert held.described()["source"] == "like log.swf"
-    with pytest.raises(ConfigError, match="expected a trace file for arrival_factor, whole and like"):
+    with pytest.raises(ConfigError, match="expected a trace file for arrival_factor, whole, since and like"):
         WindowSet("home", like=True)
 
 
