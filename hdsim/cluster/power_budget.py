@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, IDLE_POWER, PSTATES, processor_power
+from hdsim.cluster.kernels.power import committed_watts
+from hdsim.platform.power import COMPUTING, IDLE, IDLE_PACKAGE, IDLE_POWER, PSTATES, processor_power
 from hdsim.platform.states import NodeState
 from hdsim.util.copies import with_own_containers
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from hdsim.platform.states import Cap
     from hdsim.util.arrays import Flags, Floats, Ints
 
+#: Shares of its power that a core draws, see :func:`hdsim.cluster.kernels.power.committed_watts`.
+_SHARES = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
 #: Relative rounding of sums of watts.
 _ROUNDING = 1e-12
 
@@ -58,27 +61,43 @@ class PowerBudget:
         # Of each running job the expected end in seconds, and the cores on each processor.
         self._ends: dict[int, float] = {}
         self._cores: dict[int, tuple[Ints, Ints]] = {}
-        # The same in flat arrays, made when they are needed: ends, processors, cores.
-        self._rows: tuple[Floats, Ints, Ints] | None = None
+        # The same in flat arrays, made when they are needed; cores of processors that are held now; arguments of the
+        # kernel that never change.
+        self._rows: tuple[Floats, Ints] | None = None
+        self._held: Ints = np.zeros(platform.n_processors, np.int64)
+        self._processors: Ints = np.array([platform.processor_node, platform.cores_per_processor], np.int64)
+        self._of_core: Floats = platform.power.copy()
+        self._none = np.zeros(0), np.zeros((2, 0), np.int64)
+        self._idle: Ints = np.zeros(platform.n_processors, np.int64)
+        self._awake: Flags = np.zeros(platform.n_nodes, np.bool_)
 
     # The jobs
 
     def hold(self, job: int, ids: Ints, end: float) -> None:
         """Takes note of a job that holds cores, and GPUs, by their ids until an expected end in seconds."""
-        processors, cores = np.unique(self._owner[ids], return_counts=True)
-        self._ends[job], self._cores[job], self._rows = end, (processors.astype(np.int64), cores), None
+        cores = np.bincount(self._owner[ids], minlength=len(self._held))
+        processors = np.flatnonzero(cores)
+        self._ends[job], self._cores[job], self._rows = end, (processors, cores[processors]), None
+        self._held += cores
         self._changes += 1
 
-    def release(self, job: int) -> tuple[float, tuple[Ints, Ints]]:
-        """Takes note of a job that has given its cores back; returns its expected end, processors and cores."""
+    def release(self, job: int) -> float:
+        """Takes note of a job that has given its cores back; returns its expected end in seconds."""
         self._rows = None
         self._changes += 1
-        return self._ends.pop(job), self._cores.pop(job)
+        processors, cores = self._cores.pop(job)
+        self._held[processors] -= cores
+        return self._ends.pop(job)
 
     def at_highest(self) -> PowerBudget:
         """Returns a budget without jobs under the highest values of the caps."""
         highest = [replace(cap, times=np.zeros(1), watts=np.array([cap.watts.max()])) for cap in self.caps]
         return PowerBudget(self._platform, highest, self._states)
+
+    @property
+    def moment(self) -> tuple[int, int]:
+        """Changes of jobs and of nodes so far."""
+        return self._changes, self._states.changes
 
     # The questions
 
@@ -86,31 +105,31 @@ class PowerBudget:
         """Returns an upper bound, which is found quickly, of the cores of a job that may start now."""
         known, changes = self._room, (now, self._changes, self._states.changes)
         if known is None or known[:3] != changes:
-            levels, most = self._levels(now, now), math.inf
+            most = math.inf
             for cap in self.caps:
                 if cap.nodes.all():
                     _, watts = next(self._lows(cap, now, now))
-                    most = min(most, watts * (1 + 2 * _ROUNDING) - float(levels.sum()))
+                    most = min(most, watts * (1 + 2 * _ROUNDING) - self._committed(cap, now, now))
             self._room = known = (*changes, most / self._least if self._least > 0 else math.inf)
         return known[3]
 
-    def broken(self, now: float, end: float, ids: Ints, ready: float) -> Flags:
+    def broken(self, now: float, end: float, ids: Ints, nodes: Ints, ready: float) -> Flags:
         """Returns the (N,) nodes of the caps that a job would break if it started now.
 
         Args:
             now: Present time in seconds.
             end: Its expected end.
             ids: Its cores and GPUs.
+            nodes: Its nodes.
             ready: When all its nodes will be up.
         """
         added = np.bincount(self._owner[ids], minlength=self._platform.n_processors)
-        nodes = np.unique(self._platform.processor_node[self._owner[ids]])
         asleep = np.zeros(self._platform.n_nodes, bool)
         asleep[nodes] = self._states.state[nodes] != NodeState.ON
         broken = np.zeros(len(asleep), bool)
         for cap in self.caps:
             if cap.nodes[nodes].any() and any(
-                self._levels(date, now, added, asleep, ready)[cap.nodes].sum() > watts * (1 + _ROUNDING)
+                self._committed(cap, date, now, added, asleep, ready) > watts * (1 + _ROUNDING)
                 for date, watts in self._lows(cap, now, end)
             ):
                 broken |= cap.nodes
@@ -123,9 +142,7 @@ class PowerBudget:
             if not cap.nodes[node]:
                 continue
             for date, watts in self._lows(cap, now, until):
-                levels = self._levels(date, now)
-                levels[node] = max(levels[node], more)
-                if levels[cap.nodes].sum() > watts * (1 + _ROUNDING):
+                if self._committed(cap, date, now, changed=node, more=more) > watts * (1 + _ROUNDING):
                     return False
         return True
 
@@ -135,7 +152,7 @@ class PowerBudget:
         for cap in self.caps:
             if cap.nodes.all():
                 for date, most in self._lows(cap, begin, end):
-                    if self._levels(date, now, added).sum() + watts > most * (1 + _ROUNDING):
+                    if self._committed(cap, date, now, added) + watts > most * (1 + _ROUNDING):
                         return False
         return True
 
@@ -201,53 +218,51 @@ class PowerBudget:
                 lowest = watts
                 yield date, watts
 
-    def _levels(
-        self, date: float, now: float, added: Ints | None = None, woken: Flags | None = None, ready: float = 0.0
-    ) -> Floats:
-        """Returns the (N,) watts to which nodes are committed at a date, now or later.
+    def _committed(
+        self,
+        cap: Cap,
+        date: float,
+        now: float,
+        added: Ints | None = None,
+        woken: Flags | None = None,
+        ready: float = 0.0,
+        changed: int = -1,
+        more: float = 0.0,
+    ) -> float:
+        """Returns the watts to which the nodes of a cap are committed at a date, now or later.
 
-        Args:
-            date: The date in seconds.
-            now: Present time in seconds.
-            added: (P,) further busy cores.
-            woken: (N,) nodes that boot for these.
-            ready: When the last of them is up.
+        See :func:`hdsim.cluster.kernels.power.committed_watts` for the arguments.
         """
-        platform, states, watts = self._platform, self._states, self._watts
-        busy = self._busy(date, now)
-        if added is not None:
-            busy = busy + added
-        cores = platform.power * processor_power(platform.cores_per_processor, busy)
-        first = platform.node_first_processor[:-1]
-        held = np.add.reduceat(busy, first) > 0
-        levels: Floats = np.add.reduceat(cores, first) + np.where(held, watts[NodeState.ON], watts[NodeState.IDLE])
-        if not states.n_away:
-            return levels
-        asked = states.ready < math.inf
-        if date <= now:
-            asleep = (states.state == NodeState.OFF) & ~asked
-            if woken is not None:
-                asleep &= ~woken
-            levels[asleep] = watts[NodeState.OFF][asleep]
-        down = (states.state == NodeState.GOING_DOWN) & (states.off_at > date)
-        boots = (states.state != NodeState.ON) & asked & (states.ready > date)
-        if woken is not None and ready > date:
-            boots |= woken
-        levels[down] = np.maximum(levels, watts[NodeState.GOING_DOWN])[down]
-        levels[boots] = np.maximum(levels, watts[NodeState.BOOTING])[boots]
-        return levels
+        states, (ends, rows) = self._states, self._of_jobs() if date > now else self._none
+        return committed_watts(
+            date,
+            now,
+            self._held,
+            ends,
+            rows,
+            self._idle if added is None else added,
+            self._processors,
+            self._of_core,
+            _SHARES,
+            states.state,
+            np.stack([states.ready, states.off_at]),
+            self._watts,
+            self._awake if woken is None else woken,
+            ready,
+            changed,
+            more,
+            cap.nodes,
+        )
 
-    def _busy(self, date: float, now: float) -> Ints:
-        """Returns (P,) cores of each processor that jobs hold at a date."""
+    def _of_jobs(self) -> tuple[Floats, Ints]:
+        """Returns the expected ends of jobs, and the processors and numbers of cores that they hold; see there."""
         if self._rows is None:
             jobs = list(self._cores)
             sizes = [len(self._cores[job][0]) for job in jobs]
-            ends = np.repeat(np.array([self._ends[job] for job in jobs]), sizes)
-            none = np.zeros(0, np.int64)
-            columns = [np.concatenate([none, *(self._cores[job][place] for job in jobs)]) for place in (0, 1)]
-            self._rows = ends, columns[0], columns[1]
-        ends, processors, cores = self._rows
-        if date > now:
-            there = (ends > date) | (ends <= now)
-            processors, cores = processors[there], cores[there]
-        return np.bincount(processors, cores, self._platform.n_processors).astype(np.int64)
+            ends = np.repeat(np.array([self._ends[job] for job in jobs], np.float64), sizes)
+            rows = np.zeros((2, len(ends)), np.int64)
+            for row in (0, 1):
+                if jobs:
+                    rows[row] = np.concatenate([self._cores[job][row] for job in jobs])
+            self._rows = ends, rows
+        return self._rows

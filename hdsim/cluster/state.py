@@ -242,6 +242,8 @@ class Cluster:
         self.budget = None if self.node_states is None or not hard else PowerBudget(platform, hard, self.node_states)
         # The placement that `pick` has last found to be within the caps.
         self._allowed: Any = None
+        # The latest question to `pick` under hard caps, its moment, and the answer.
+        self._found: tuple[Any, Any, Any] = (None, None, None)
         # Seconds from the request to start each job until its nodes are up.
         self._delays: dict[int, float] = {}
         self.down: dict[int, None] = {}
@@ -300,9 +302,19 @@ class Cluster:
         return self.cores.pick if self.budget is None else self._pick_under_caps
 
     def _pick_under_caps(self, job: int, core_policy: str | None = None, limit: Any = None) -> Any:
-        assert self.budget is not None
-        if self.size[job] > self.budget.most_cores(self.now):
+        budget = self.budget
+        assert budget is not None
+        if self.size[job] > budget.most_cores(self.now):
             return None
+        asked, moment = (job, core_policy), (self.now, *budget.moment)
+        if limit is None and self._found[:2] == (asked, moment):
+            return self._found[2]
+        placement = self._within_caps(job, core_policy, limit)
+        if limit is None and (core_policy or self._policies[0]) != "random":
+            self._found = asked, moment, placement
+        return placement
+
+    def _within_caps(self, job: int, core_policy: str | None, limit: Any) -> Any:
         while True:
             placement = self.cores.pick(job, core_policy, limit)
             if placement is None:
@@ -318,7 +330,8 @@ class Cluster:
         assert self.budget is not None
         assert self.node_states is not None
         ready = self.node_states.up_at(placement.nodes, self.now)
-        return self.budget.broken(self.now, self._latest_end(job, placement, ready), placement.ids, ready)
+        end = self._latest_end(job, placement, ready)
+        return self.budget.broken(self.now, end, placement.ids, placement.nodes, ready)
 
     def _latest_end(self, job: int, placement: Any, start: float) -> float:
         """Returns the end of a job of its requested time, whatever the scheduler expects, in seconds."""
@@ -538,6 +551,8 @@ class Cluster:
     def repair(self, node: int) -> None:
         """Puts a node back into service."""
         self.cores.repair(node)
+        if self.node_states is not None:
+            self.node_states.changes += 1
         del self.down[node]
         self.node_changes.append(node)
 
@@ -684,10 +699,9 @@ class Cluster:
     def _moves_under_caps(self, job: int, placement: Any) -> bool:
         """Takes note that a running job has another placement, unless a cap would be broken; returns whether it is."""
         assert self.budget is not None
-        before = self.budget.release(job)
-        end = max(before[0], self.now)
-        broken = self.budget.broken(self.now, end, placement.ids, self.now).any()
-        self.budget.hold(job, self.running[job].ids if broken else placement.ids, before[0])
+        end = self.budget.release(job)
+        broken = self.budget.broken(self.now, max(end, self.now), placement.ids, placement.nodes, self.now).any()
+        self.budget.hold(job, self.running[job].ids if broken else placement.ids, end)
         return not broken
 
     def resize_on(self, job: int, cores: Cores) -> None:

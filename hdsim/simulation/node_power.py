@@ -170,8 +170,9 @@ class NodePower:
             if not self._missing[job]:
                 del self._missing[job]
                 self._engine.begin(job)
-        cluster.cores.freed.append(np.array([node]))
-        self._watch()
+        if cluster.cores.is_idle(node):
+            cluster.cores.freed.append(np.array([node]))
+            self._watch()
 
     def _watch(self) -> None:
         """Begins the time-outs of nodes that have become idle."""
@@ -206,7 +207,7 @@ class NodePower:
         now, waiting, states = cluster.now, self._timed_out, self._states
         while waiting:
             node, since = waiting[0]
-            if self._idle_since[node] != since or not cluster.cores.idle_nodes(np.array([node])).size:
+            if self._idle_since[node] != since or not cluster.cores.is_idle(node):
                 waiting.popleft()
                 continue
             if len(recent) >= rate:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hdsim.util.arrays import Floats, Ints
 
 
+_ON = int(NodeState.ON)
+
+
 class SleepingCores(FailingCores):
     """`FailingCores` of nodes that may be switched off: a job may get idle cores of any node, and of those up first.
 
@@ -30,6 +33,7 @@ class SleepingCores(FailingCores):
         super().__init__(platform, requests, policy, rng)
         self._states = states
         self.freed: list[Ints] = []
+        self._whole: list[int] = platform.node_cpu_cores.tolist()
 
     def pick(self, job: int, policy: str | None = None, limit: Floats | Ints | None = None) -> Placement | None:
         """See :meth:`NodeCores.pick`; the core policy chooses among the nodes that are up.
@@ -41,7 +45,7 @@ class SleepingCores(FailingCores):
         if states.n_away:
             if self._size[job] > self.n_idle:
                 return None
-            chunk, up = self._requests.chunk(job), states.state == NodeState.ON
+            chunk, up = self._requests.chunk(job), states.state == _ON
             room = self.capacity(chunk)
             if limit is not None:
                 room = np.minimum(room, limit).astype(np.int64)
@@ -66,4 +70,8 @@ class SleepingCores(FailingCores):
     def idle_nodes(self, nodes: Ints) -> Ints:
         """Returns those of some nodes that are up and serve no job."""
         capacity = self._platform.node_cpu_cores[nodes]
-        return nodes[(self.node_idle[nodes] == capacity) & (self._states.state[nodes] == NodeState.ON)]
+        return nodes[(self.node_idle[nodes] == capacity) & (self._states.state[nodes] == _ON)]
+
+    def is_idle(self, node: int) -> bool:
+        """Returns whether a node is up and serves no job."""
+        return bool(self.node_idle[node] == self._whole[node] and self._states.state[node] == _ON)
