@@ -15,8 +15,6 @@ from hdsim.platform.states import NodeState
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hdsim.cluster.node_states import NodeStates
     from hdsim.platform.model import Platform
     from hdsim.platform.states import Cap
@@ -55,6 +53,10 @@ class PowerBudget:
         self.can_boot = self._bootable()
         # Least watts that a busy core adds: beside another one of its processor.
         self._least = float(platform.power.min()) * (PSTATES[COMPUTING].power - float(IDLE_POWER[1]))
+        # Of the processors that draw most the cores and their watts; cores of the largest node; watts of a node in use.
+        most, in_use = int(np.argmax(platform.power)), self._watts[NodeState.ON] - self._watts[NodeState.IDLE]
+        cores, widest = int(platform.cores_per_processor[most]), int(platform.node_cpu_cores.max())
+        self._widest = cores, float(platform.power[most]), widest, float(in_use.max())
         # Cores that may start, and of what moment and changes.
         self._room: tuple[float, int, int, float] | None = None
         self._changes = 0
@@ -101,16 +103,11 @@ class PowerBudget:
 
     # The questions
 
-    def most_cores(self, now: float) -> float:
+    def startable(self, now: float) -> float:
         """Returns an upper bound, which is found quickly, of the cores of a job that may start now."""
-        known, changes = self._room, (now, self._changes, self._states.changes)
+        known, changes = self._room, (now, *self.moment)
         if known is None or known[:3] != changes:
-            most = math.inf
-            for cap in self.caps:
-                if cap.nodes.all():
-                    _, watts = next(self._lows(cap, now, now))
-                    most = min(most, watts * (1 + 2 * _ROUNDING) - self._committed(cap, now, now))
-            self._room = known = (*changes, most / self._least if self._least > 0 else math.inf)
+            self._room = known = (*changes, self.most_cores(self.room(now, now, now)))
         return known[3]
 
     def broken(self, now: float, end: float, ids: Ints, nodes: Ints, ready: float) -> Flags:
@@ -146,15 +143,18 @@ class PowerBudget:
                     return False
         return True
 
-    def has_room(self, watts: float, begin: float, end: float, now: float, ids: Ints | None = None) -> bool:
-        """Returns whether the whole machine can draw some watts more in a time to come, beside a job on cores `ids`."""
-        added = None if ids is None else np.bincount(self._owner[ids], minlength=self._platform.n_processors)
+    def room(self, begin: float, end: float, now: float, ids: Ints | None = None) -> float:
+        """Returns the watts that the whole machine can draw more in a time to come, beside a job on cores `ids`."""
+        added, least = None if ids is None else np.bincount(self._owner[ids], minlength=len(self._held)), math.inf
         for cap in self.caps:
             if cap.nodes.all():
-                for date, most in self._lows(cap, begin, end):
-                    if self._committed(cap, date, now, added) + watts > most * (1 + _ROUNDING):
-                        return False
-        return True
+                for date, watts in self._lows(cap, begin, end):
+                    least = min(least, watts * (1 + _ROUNDING) - self._committed(cap, date, now, added))
+        return least
+
+    def most_cores(self, watts: float) -> float:
+        """Returns an upper bound of the cores of a job that adds at most some watts."""
+        return watts * (1 + _ROUNDING) / self._least if self._least > 0 else math.inf
 
     def earliest(self, watts: float, seconds: float, begin: float, now: float) -> float:
         """Returns the earliest time from `begin` on at which the machine can draw some watts more for some seconds.
@@ -171,25 +171,19 @@ class PowerBudget:
             low, high = 0, len(ordered)
             while low < high:
                 middle = (low + high) // 2
-                if self.has_room(watts, ordered[middle], ordered[middle] + seconds, now):
+                if self.room(ordered[middle], ordered[middle] + seconds, now) >= watts:
                     high = middle
                 else:
                     low = middle + 1
             return ordered[low] if low < len(ordered) else math.inf
-        return next((date for date in ordered if self.has_room(watts, date, date + seconds, now)), math.inf)
+        return next((date for date in ordered if self.room(date, date + seconds, now) >= watts), math.inf)
 
     def job_watts(self, cores: int) -> float:
         """Returns the watts that a job of some cores adds, on as few of the processors that draw most as have them."""
-        platform = self._platform
-        most = int(np.argmax(platform.power))
-        width, core = int(platform.cores_per_processor[most]), float(platform.power[most])
+        width, core, of_node, more = self._widest
         others = math.ceil(cores / width) * width - cores
-        idle = PSTATES[IDLE_PACKAGE].power
-        watts = core * (cores * (1 - idle) + others * (float(IDLE_POWER[1]) - idle))
-        of_node = int(platform.node_cpu_cores.max())
-        return watts + math.ceil(cores / of_node) * float(
-            (self._watts[NodeState.ON] - self._watts[NodeState.IDLE]).max()
-        )
+        watts = core * (cores * (_SHARES[0] - _SHARES[2]) + others * (_SHARES[1] - _SHARES[2]))
+        return float(watts + math.ceil(cores / of_node) * more)
 
     def _bootable(self) -> Flags:
         platform, able = self._platform, np.ones(self._platform.n_nodes, bool)
@@ -203,20 +197,21 @@ class PowerBudget:
 
     # Levels
 
-    def _lows(self, cap: Cap, begin: float, end: float) -> Iterator[tuple[float, float]]:
-        """Yields the begin of a time and every later step to a new low of a cap in it, with its watts.
+    def _lows(self, cap: Cap, begin: float, end: float) -> list[tuple[float, float]]:
+        """Returns the begin of a time and every later step to a new low of a cap in it, with its watts.
 
         Between these nothing that runs draws more than before, so that the cap holds there, too.
         """
+        if len(cap.times) == 1:
+            return [(begin, float(cap.watts[0]))]
         place = int(np.searchsorted(cap.times, begin, side="right")) - 1
-        lowest = float(cap.watts[place])
-        yield begin, lowest
+        lows = [(begin, float(cap.watts[place]))]
         for date, watts in zip(cap.times[place + 1 :].tolist(), cap.watts[place + 1 :].tolist(), strict=True):
             if date >= end:
-                return
-            if watts < lowest:
-                lowest = watts
-                yield date, watts
+                break
+            if watts < lows[-1][1]:
+                lows.append((date, watts))
+        return lows
 
     def _committed(
         self,
@@ -245,7 +240,8 @@ class PowerBudget:
             self._of_core,
             _SHARES,
             states.state,
-            np.stack([states.ready, states.off_at]),
+            states.ready,
+            states.off_at,
             self._watts,
             self._awake if woken is None else woken,
             ready,

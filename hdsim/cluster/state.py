@@ -304,7 +304,7 @@ class Cluster:
     def _pick_under_caps(self, job: int, core_policy: str | None = None, limit: Any = None) -> Any:
         budget = self.budget
         assert budget is not None
-        if self.size[job] > budget.most_cores(self.now):
+        if self.size[job] > budget.startable(self.now):
             return None
         asked, moment = (job, core_policy), (self.now, *budget.moment)
         if limit is None and self._found[:2] == (asked, moment):
@@ -952,7 +952,7 @@ class Cluster:
         """Whether the idle cores, and memory and GPUs beside them, suffice for a job: then `pick` finds a placement."""
         if self.size[job] > self.n_idle:
             return False
-        if self.budget is not None and self.size[job] > self.budget.most_cores(self.now):
+        if self.budget is not None and self.size[job] > self.budget.startable(self.now):
             return False
         if self.only_counts:
             return True

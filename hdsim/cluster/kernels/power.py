@@ -26,7 +26,8 @@ def committed_watts(
     watts: Floats,
     shares: Floats,
     state: Ints,
-    times: Floats,
+    ready: Floats,
+    off: Floats,
     state_watts: Floats,
     woken: Bools,
     woken_ready: float,
@@ -47,7 +48,8 @@ def committed_watts(
         watts: (P,) W of a computing core.
         shares: (3,) parts of it that a core draws: computing, idle beside a busy core of its processor, other.
         state: (N,) :class:`hdsim.platform.states.NodeState`.
-        times: (2, N) s, when nodes that are not up will be up, and those that go down will be off.
+        ready: (N,) s, when nodes that are not up will be up.
+        off: (N,) s, when nodes that go down will be off.
         state_watts: (5, N) W by state.
         woken: (N,) nodes that boot for the further cores.
         woken_ready: When the last of them is up, in seconds.
@@ -74,12 +76,12 @@ def committed_watts(
             continue
         level = cores[node] + (state_watts[0, node] if computing[node] > 0 else state_watts[1, node])
         if state[node] > 0:
-            asked = times[0, node] < math.inf
+            asked = ready[node] < math.inf
             if date <= now and state[node] == 3 and not asked and not woken[node]:
                 level = state_watts[3, node]
-            if state[node] == 2 and times[1, node] > date:
+            if state[node] == 2 and off[node] > date:
                 level = max(level, state_watts[2, node])
-            if (asked and times[0, node] > date) or (woken[node] and woken_ready > date):
+            if (asked and ready[node] > date) or (woken[node] and woken_ready > date):
                 level = max(level, state_watts[4, node])
         if node == changed:
             level = max(level, more)

@@ -102,7 +102,7 @@ class Easy(Backfill):
     def _idle(self, cluster: Cluster) -> Any:
         """Returns an upper bound of the cores of a job that may start now."""
         budget = cluster.budget
-        return cluster.n_idle if budget is None else min(cluster.n_idle, budget.most_cores(cluster.now))
+        return cluster.n_idle if budget is None else min(cluster.n_idle, budget.startable(cluster.now))
 
     def placement(self, cluster: Cluster, head: int, job: int) -> Any:
         """Returns cores on which a job can start now without a delay of the blocked head, None if there are none.
@@ -153,8 +153,10 @@ class Easy(Backfill):
         now, shadow, requested = cluster.now, self._shadow, cluster.requested_time[job]
         any_speed = bool(cluster.uniform_speed or cluster.workload.fixed_duration[job])
         late = now + requested / (1.0 if any_speed else self._fastest) > shadow
-        if late and self._nodes is not None and not self._may_stay(cluster, job):
-            return None
+        if late and self._nodes is not None:
+            wide = cluster.budget is not None and cluster.size[job] > self._extra
+            if wide or not self._may_stay(cluster, job):
+                return None
         placement = cluster.pick(job)
         if now + cluster.estimate(job, placement) <= shadow or self._admit(cluster, job, placement):
             return placement
@@ -193,6 +195,9 @@ class Easy(Backfill):
             self._watts = cluster.budget.job_watts(cluster.size[head])
             self._shadow = cluster.budget.earliest(self._watts, seconds, begin, now)
             self._head_end = self._shadow + seconds
+            if self._shadow < math.inf:
+                left = cluster.budget.room(self._shadow, self._head_end, now) - self._watts
+                self._extra = min(self._extra, cluster.budget.most_cores(left))
 
     def _may_stay(self, cluster: Cluster, job: int) -> bool:
         """Returns whether there are nodes for a job on which it may run beyond the shadow time."""
@@ -218,9 +223,8 @@ class Easy(Backfill):
 
     def _admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Reserves the cores of a job that ends after the shadow time; False if the head does not fit beside it."""
-        if cluster.budget is not None and not cluster.budget.has_room(
-            self._watts, self._shadow, self._head_end, cluster.now, placement.ids
-        ):
+        budget, end = cluster.budget, self._head_end
+        if budget is not None and budget.room(self._shadow, end, cluster.now, placement.ids) < self._watts:
             return False
         if self._nodes is not None:
             requests, nodes, cores = self._nodes.requests(cluster), placement.nodes, placement.node_counts
