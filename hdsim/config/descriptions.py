@@ -70,6 +70,8 @@ RUN = {
     "workload.bsp.imbalance": "coefficient of variation of the work of tasks, or `[low, high]`",
     "workload.bsp.latency": "seconds of a barrier",
     "workload.bsp.bandwidth": "GB/s that turn seconds of communication into bytes; null: the slowest node link's",
+    "workload.slack.share": "share of the work whose jobs may be put off ([power.md](power.md)); null: as in the trace",
+    "workload.slack.time": "from submission to latest start: seconds, a duration such as `24h`, or `[low, high]`",
     "agent": "a scheduler, see below",
     "backend": (
         "[what runs the jobs](backends.md): `sim`, [`batsim`](batsim.md), [`kwok`](pods.md), "

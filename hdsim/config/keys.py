@@ -93,6 +93,8 @@ RULES: dict[str, Rule | dict[str, Any]] = {
             "latency": NOT_NEGATIVE,
             "bandwidth": POSITIVE | NULL,
         },
+        # Checked where the slack is drawn.
+        "slack": {"share": ANYTHING, "time": ANYTHING},
         "generate": _GENERATOR | NULL,
         "family": TEXT | NULL,
         "kind": TEXT | NULL,

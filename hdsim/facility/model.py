@@ -221,6 +221,11 @@ class Outlook:
         self.price = None if facility.price is None else Signal(facility.price, clock)
         self.carbon = None if facility.carbon is None else Signal(facility.carbon, clock)
 
+    @property
+    def dates(self) -> Dates:
+        """Dates of the run."""
+        return self._facility.dates
+
     def factor(self, watts: float) -> float:
         """Power that the facility takes at present for each W of the machine, if this draws `watts`."""
         return float(self._facility.factor(np.array([self._clock.now]), np.array([watts]))[0])

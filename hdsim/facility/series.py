@@ -188,6 +188,39 @@ class Signal:
         return np.where(inside & (end > begin), total / np.where(end > begin, end - begin, 1.0), np.nan)
 
 
+#: Windows of the week in which jobs may be put off to.
+WINDOWS = ("night", "weekend")
+
+
+def window_series(name: str, dates: Dates, last: float) -> Series:
+    """Returns a series that is 0 in a window and 1 outside, known at all times, until 60 days after a time in seconds.
+
+    The night is from 22:00 to 6:00 and the weekend Saturday and Sunday, by local time.
+
+    Raises:
+        ConfigError: The date of the run is not known.
+    """
+    dates.required(f"the {name}")
+    begins, values, at, end = [0.0], [_in_window(name, dates, 0.0)], 0.0, last + 60 * 86400.0
+    while at < end:
+        # The next full local hour.
+        local = dates.local(at)
+        at += 3600.0 - (local.minute * 60 + local.second + local.microsecond / 1e6)
+        value = _in_window(name, dates, at)
+        if value != values[-1]:
+            begins.append(at)
+            values.append(value)
+    array = read_only(np.array(values))
+    kind = Kind(name, "", {}, 0.0, 0)
+    return Series(kind, read_only(np.array(begins)), array, end, array, end, dates, name)
+
+
+def _in_window(name: str, dates: Dates, at: float) -> float:
+    local = dates.local(at)
+    inside = local.weekday() >= 5 if name == "weekend" else local.hour >= 22 or local.hour < 6
+    return 0.0 if inside else 1.0
+
+
 _FILE_KEYS = ("path", "time", "column", "unit", "forecast")
 _MODEL_KEYS = ("mean", "daily", "weekly", "weather", "memory", "step", "floor")
 _COMMON_KEYS = ("horizon", "error", "seed")

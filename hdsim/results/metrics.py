@@ -19,6 +19,7 @@ from hdsim.cluster.state import UNFINISHED, FinalState
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES, state_energy
 from hdsim.platform.states import NodeState
 from hdsim.scheduling.rules import TAU
+from hdsim.workload.slack import slack_of
 
 if TYPE_CHECKING:
     from hdsim.results.replay import FullReplay
@@ -27,6 +28,8 @@ Floats = NDArray[np.float64]
 
 #: A job starves that waits longer than this many times its requested time.
 STARVATION_FACTOR = 10.0
+#: Rounding of times in seconds.
+_LATE = 1e-6
 #: Share of the makespan cut off at each end for `steady_utilization`.
 STEADY_CUT = 0.1
 
@@ -105,6 +108,8 @@ METRICS: dict[str, Metric] = {
     "idle_energy_share": Metric("", _LOWER, "share of the energy of the machine that no job pays; with a facility"),
     "cost_eur": Metric("EUR", _LOWER, "integral of power of the facility x price; with facility.price"),
     "carbon_grams": Metric("g", _LOWER, "integral of power of the facility x carbon intensity; with facility.carbon"),
+    "deadlines_missed": Metric("", _LOWER, "jobs with slack that started later than that; where jobs have slack"),
+    "waiting_time_without_slack": Metric("s", _LOWER, "mean wait of the jobs without slack; where jobs have slack"),
     "gpu_hours": Metric("GPU h", _NEITHER, "GPUs held by jobs, integrated over time; on platforms with GPUs"),
     "gpu_utilization": Metric("", _HIGHER, "busy GPU-seconds / (GPUs x makespan); on platforms with GPUs"),
     "jain_fairness": Metric("", _HIGHER, "Jain's index of the users' mean bounded slowdowns"),
@@ -289,6 +294,7 @@ def summary(result: FullReplay) -> dict[str, float]:
         **({} if result.costs is None else result.costs.metrics),
         **({} if result.node_states is None else node_states(result)),
         **(above_caps(result) if result.caps else {}),
+        **deferral(result),
         **(gangs(result) if result.gangs else {}),
         "jobs_per_second": float(ended.sum() / result.wall_seconds) if result.wall_seconds > 0 else 0.0,
     }
@@ -365,6 +371,20 @@ def above_caps(result: FullReplay) -> dict[str, float]:
     curves = [series.above(result, cap) for cap in result.caps]
     seconds = sum(float(curve.seconds[curve.values > 0].sum()) for curve in curves)
     return {"seconds_above_cap": seconds, "joules_above_cap": sum(curve.integral() for curve in curves)}
+
+
+def deferral(result: FullReplay) -> dict[str, float]:
+    """Effects on jobs with slack and on the others: ``deadlines_missed``, ``waiting_time_without_slack``."""
+    slack = slack_of(result.workload)
+    if slack is None:
+        return {}
+    wait = result.starting_time - result.workload.submission_time
+    late = (wait > slack + _LATE) & result.counted
+    others = wait[np.isnan(slack) & result.counted]
+    return {
+        "deadlines_missed": float(late.sum()),
+        "waiting_time_without_slack": float(others.mean()) if len(others) else math.nan,
+    }
 
 
 def gangs(result: FullReplay) -> dict[str, float]:

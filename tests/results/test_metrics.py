@@ -54,11 +54,13 @@ def test_an_evaluation_follows_the_direction_of_its_metric() -> None:
 
 def test_every_metric_of_a_run_is_in_the_table_and_the_other_way_round() -> None:
     one = hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1])
+    slack = hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1], extra={"slack": [1]})
     runs = (
         mixed(),
         hdsim.simulate(THREE, one, failures="exponential"),
         hdsim.simulate(THREE.of_kind("quantities"), one),
         hdsim.simulate(THREE, one, facility={"price": 1, "carbon": 1}),
+        hdsim.simulate(THREE, slack),
     )
     found = {name for result in runs for name in metrics.full(result)}
     assert not [name for name in found if not metrics._entry(name).description]

@@ -1,0 +1,151 @@
+"""Deferral of jobs with slack: to lower prices, within bounds, beside any order and backfilling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hdsim
+from hdsim.errors import ConfigError
+from hdsim.workload.slack import slack_of, with_slack
+
+AGENT = "hdsim.agents.deferring.DeferringAgent"
+DAY = "2026-03-02T12:00+01:00"
+
+
+def deferring(**settings: Any) -> dict[str, Any]:
+    return {"_target_": AGENT, **settings}
+
+
+def priced(folder: Path, prices: list[float], **settings: Any) -> dict[str, Any]:
+    """A facility with a price of each hour from the first submission on."""
+    file = folder / "prices.csv"
+    rows = [f"{1772449200 + 3600 * hour},{price}" for hour, price in enumerate(prices)]
+    file.write_text("\n".join(["time,price", *rows]) + "\n")
+    return {"begin": "1772449200", "price": {"path": str(file), **settings}}
+
+
+def two_jobs(slack: float) -> hdsim.Workload:
+    return hdsim.Workload.from_columns(
+        submission_time=[0, 0],
+        runtime=[1800, 1800],
+        requested_cores=[1, 1],
+        extra={"slack": [slack, float("nan")]},
+    )
+
+
+MACHINE = hdsim.Platform.homogeneous(nodes=1, cores_per_node=2)
+
+
+@pytest.mark.parametrize(
+    ("slack", "horizon", "settings", "start"),
+    [
+        (4 * 3600, "24h", {}, 3 * 3600),  # the lowest price within reach
+        (4 * 3600, "24h", {"longest": "2h"}, 3600),  # the bound of the agent
+        (1800, "24h", {}, 0),  # no lower price within the slack
+        (4 * 3600, "1800s", {}, 0),  # none that is known
+        (4 * 3600, "3h", {}, 3 * 3600),  # seen from the second hour on
+        (4 * 3600, "24h", {"gain": 0.85}, 0),  # too little to gain
+    ],
+)
+def test_a_job_starts_at_the_lowest_price_that_it_may_wait_for(
+    tmp_path: Path, slack: float, horizon: str, settings: dict[str, Any], start: float
+) -> None:
+    facility = priced(tmp_path, [0.5, 0.3, 0.3, 0.1, 0.2, 0.6, 0.05, 0.6], horizon=horizon)
+    agent = deferring(defer="price", margin=0, **settings)
+    result = hdsim.simulate(MACHINE, two_jobs(slack), agent, facility=facility, check=True)
+    assert result.starting_time.tolist() == [start, 0]
+    assert result.metrics["deadlines_missed"] == 0
+
+
+def test_what_lies_beyond_the_horizon_changes_no_start(tmp_path: Path) -> None:
+    prices = [0.5, 0.3, 0.3, 0.1, 0.2, 0.6, 0.05, 0.6]
+    starts = []
+    for later in (0.0, 9.0):
+        facility = priced(tmp_path, [*prices[:3], *(price + later for price in prices[3:])], horizon="90min")
+        result = hdsim.simulate(MACHINE, two_jobs(7200), deferring(defer="price", margin=0), facility=facility)
+        starts.append(result.starting_time.tolist())
+    assert starts[0] == starts[1] == [3600, 0]
+
+
+def test_nights_and_weekends() -> None:
+    dated: dict[str, Any] = {"facility": {"begin": DAY, "timezone": "Europe/Berlin", "price": 0.1}}
+    night = hdsim.simulate(MACHINE, two_jobs(12 * 3600), deferring(defer="night", margin=0), **dated)
+    assert night.starting_time.tolist() == [10 * 3600, 0]
+    # Monday, 12:00: Saturday begins 108 hours later.
+    weekend = hdsim.simulate(MACHINE, two_jobs(7 * 86400), deferring(defer="weekend", margin=0), **dated)
+    assert weekend.starting_time.tolist() == [108 * 3600, 0]
+
+
+def load(seed: int, count: int = 250) -> hdsim.Workload:
+    rng = np.random.default_rng(seed)
+    runtime = rng.exponential(3000, count).round() + 1
+    return hdsim.Workload.from_columns(
+        submission_time=np.sort(rng.uniform(0, 2 * 86400, count)).round(),
+        runtime=runtime,
+        requested_cores=rng.integers(1, 9, count),
+        requested_time=(runtime * rng.uniform(1, 3, count)).round(),
+    )
+
+
+FACILITY = {"begin": DAY, "carbon": {"mean": 300, "daily": 0.5, "weather": 0.3, "error": 0.1}}
+
+
+@pytest.mark.parametrize("backfill", ["none", "easy", "conservative", "greedy", "hybrid4"])
+@pytest.mark.parametrize("order", ["fcfs", "sjf", "wfp3"])
+def test_every_job_starts_under_any_rules(backfill: str, order: str) -> None:
+    machine, work = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4), load(1)
+    rules: dict[str, Any] = {"job_policy": order, "backfill": backfill}
+    if backfill == "hybrid4":
+        rules["backfill"] = 4
+    plain = hdsim.simulate(machine, work, rules, facility=FACILITY)
+    same = hdsim.simulate(machine, work, deferring(**rules), facility=FACILITY)
+    # Without slack it is the classic agent.
+    assert same.starting_time.tolist() == plain.starting_time.tolist()
+    some = with_slack(work, 0.4, "24h", seed=2)
+    result = hdsim.simulate(machine, some, deferring(**rules), facility=FACILITY, check=True)
+    assert not np.isnan(result.finish_time).any()
+    flexible = ~np.isnan(slack_of(some))  # type: ignore[arg-type]
+    assert result.metrics["carbon_grams"] < plain.metrics["carbon_grams"]
+    later = (result.starting_time - plain.starting_time)[flexible]
+    assert np.median(later) > 3600
+
+
+def test_orders_of_candidates_and_nodes_with_memory() -> None:
+    machine = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4, memory_gb_per_node=16)
+    rng = np.random.default_rng(0)
+    work = with_slack(load(2).replaced(memory=rng.uniform(100, 6000, 250)), 0.4, "24h", seed=2)
+    agent = deferring(backfill_order="sjf")
+    result = hdsim.simulate(machine, work, agent, facility=FACILITY, check=True)
+    assert not np.isnan(result.finish_time).any()
+    failing = hdsim.simulate(
+        machine,
+        work,
+        agent,
+        facility=FACILITY,
+        failures={"_target_": "hdsim.failures.Exponential", "mtbf": "20h", "mttr": "1h"},
+    )
+    assert failing.metrics["restarts"] > 0 and not np.isnan(failing.finish_time).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "facility", "told"),
+    [
+        ({}, {}, "agent.defer: expected a facility with facility.carbon, got none"),
+        ({"defer": "carbon"}, {"price": 1}, "agent.defer: expected a facility with facility.carbon"),
+        ({"defer": "night"}, {"price": 1}, "facility.begin: expected the date of the first submission for the night"),
+        ({"defer": "carbo"}, {}, "agent.defer: .*did you mean 'carbon'|agent.defer: expected one of carbon, price"),
+        ({"margin": "6 hours"}, {}, "agent.margin: expected a duration"),
+        ({"backfill": "rlscheduler"}, {}, "agent.backfill: expected another backfilling than rlscheduler"),
+        ({"gain": 2}, {}, "agent.gain: expected a number from 0 to 1"),
+        ({"estimates": "last_two"}, {}, "agent.estimates: expected requested"),
+        ({"job_policy": "void"}, {}, "agent.job_policy: expected an order that starts jobs"),
+        ({"job_policy": "learned"}, {}, "agent.job_policy: expected an order by a formula"),
+    ],
+)
+def test_faults(settings: dict[str, Any], facility: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        hdsim.simulate(MACHINE, two_jobs(3600), deferring(**settings), facility=facility or "none")
