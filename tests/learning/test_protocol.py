@@ -215,7 +215,7 @@ def test_files_and_their_settings(evaluate: Any, tmp_path: Path) -> None:
         ({"sources": "lublin_256 since=2"}, "expected a share between 0 and 1 without whole, got since=2"),
         ({"agents": "sjf"}, "agents: expected NAME: AGENT KEY=VALUE"),
         ({"agents": "a: sjf core_policy=x"}, "agents: expected settings of one of"),
-        ({"sources": "home factor=2"}, "sources: home factor=2: expected arrival_factor=NUMBER, whole=true or"),
+        ({"sources": "home factor=2"}, "sources: home factor=2: expected arrival_factor=NUMBER, whole=true, since="),
         ({"sources": "hoem"}, "expected a file or a bundled name, got 'hoem'"),
         ({"split": "tests"}, "split: expected one of train, validation, test"),
     ],
