@@ -2,10 +2,13 @@
 
 ``python benchmarks/deferral.py --seeds 1 2 3 4 5`` prints a row for each seed and month, and for all months but the
 first two, on which the settings of the agent were chosen (with another seed), the means with 95 % intervals over seeds.
-A seed takes about a minute.
+A seed takes two to five minutes.
 
 The machine has 4 nodes of 4 cores; jobs are those of the Lublin-Feitelson model with run times and widths halved, at a
 load of 0.35. A third of the work may be put off by 4 days. Forecasts look 4 days ahead, with an error of 10 %.
+
+Measured so, 134,000 jobs a seed: CO2 -11.4 % [-12.8, -9.9], mean wait of the jobs without slack -50 % [-56, -44], no
+deadline missed.
 """
 
 from __future__ import annotations
@@ -72,7 +75,9 @@ def year(seed: int, days: float) -> dict[str, tuple[np.ndarray, np.ndarray, np.n
 def interval(values: np.ndarray) -> str:
     """Mean and 95 % interval of Student's t over seeds."""
     mean, count = float(values.mean()), len(values)
-    half = float(stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
+    if count == 1:
+        return f"{mean:+.1f} %"
+    half = float(stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count))
     return f"{mean:+.1f} % [{mean - half:+.1f}, {mean + half:+.1f}]"
 
 

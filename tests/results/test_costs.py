@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_node_power import sleeping, suspend
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -274,3 +275,17 @@ def test_schedulers_see_the_present() -> None:
     copy.run_until(9000.0)
     assert simulation.cluster.facility.price.value == facility.price.at(np.array([5000.0]))[0]
     assert copy.cluster.facility.price.value == facility.price.at(np.array([9000.0]))[0]
+
+
+def test_nodes_that_sleep_are_nobodys_and_the_total_is_the_energy() -> None:
+    work = jobs(6, 30)
+    machine = sleeping(nodes=8)
+    result = hdsim.simulate(machine, work, "easy", power=suspend(suspend_time=200), facility=FULL)
+    assert result.metrics["boots"] > 0
+    costs = costs_of(result)
+    assert costs.total[0] * 3.6e6 == pytest.approx(result.energy_joules, rel=1e-9)
+    # The rest of nodes, of all states, is that of the machine without what busy nodes draw.
+    own = result.jobs["consumed_energy"]
+    assert (costs.jobs[0] * 3.6e6 >= own * (1 - 1e-9)).all()
+    assert costs.idle[0] * 3.6e6 == pytest.approx(result.energy_joules - costs.jobs[0].sum() * 3.6e6)
+    assert (costs.idle > 0).all()
