@@ -12,12 +12,6 @@ RUN = {
         "([slurm.md](slurm.md)); each rule is a key, such as `site.partitions.long.max_time`"
     ),
     "site.path": "the folder",
-    "site.replay.begin": (
-        "with `agent=slurm`: the replay begins at this time of the site, such as `2026-03-09T08:00:00`, with the jobs "
-        "that ran and waited then and with what accounts and limits had used; `warmup` is then 1 s"
-    ),
-    "site.replay.end": "jobs submitted from this time on are left out",
-    "site.replay.usage": "what accounts had used at the begin, a file of `sshare -a -P`; null: that of the log before",
     "seed": "seed of everything random: generated jobs, drawn bandwidths and run times, failures, random policies",
     "platform": "a bundled platform (`hdsim show platforms`)",
     "platform.path": "name of a bundled platform, or a [platform file](platform.md)",
