@@ -30,7 +30,7 @@ class PowerBudget:
     """The power that nodes may draw at most from now on, and hard caps on it.
 
     Cores that a job holds count as computing, also while it waits for its nodes, until its expected end; a job that has
-    exceeded that counts as running without end. A node that changes its state counts with the highest power until it is
+    exceeded that counts as running to the end. A node that changes its state counts with the highest power until it is
     up; a node that is down, and at later times one that is off, counts as up and idle.
 
     Attributes:

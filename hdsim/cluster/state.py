@@ -136,7 +136,7 @@ class Cluster:
         nodes_fail: Nodes may fail.
         node_states: Power states of the nodes, None where nodes do not sleep.
         caps: Limits on the power of nodes.
-        budget: Power that starts may still commit under hard caps, None without any.
+        budget: The power that hard ones leave for starts, None without any.
         down: Nodes that are down, as keys.
         node_changes: Nodes that failed or were repaired at this instant, in order, and those of which pods of others
             take more or less.

@@ -184,7 +184,7 @@ def test_series_with_faults(tmp_path: Path, text: str, message: str) -> None:
 
 def test_a_cap_makes_a_queue_of_fewer_servers() -> None:
     """Of five nodes three may be busy: M/M/3, with the mean wait of Erlang's C formula."""
-    servers, load, count, replications = 3, 0.7, 12_000, 16 if ALL else 8
+    servers, load, count, replications = 3, 0.7, 6_000, 16 if ALL else 10
     offered = servers * load
     terms = [offered**k / math.factorial(k) for k in range(servers)]
     last = offered**servers / math.factorial(servers) * servers / (servers - offered)
@@ -199,7 +199,6 @@ def test_a_cap_makes_a_queue_of_fewer_servers() -> None:
         )
         result = simulate(nodes(5), workload, "fcfs", power=capped(servers * BUSY + 2 * IDLE))
         found.append(result.jobs["waiting_time"][count // 10 :].mean())
-        check(result)
     half = stats.t.ppf(0.9995, replications - 1) * np.std(found, ddof=1) / math.sqrt(replications)
     assert abs(np.mean(found) - expected) <= half < 0.15 * expected
 
