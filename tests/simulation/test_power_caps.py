@@ -184,7 +184,7 @@ def test_series_with_faults(tmp_path: Path, text: str, message: str) -> None:
 
 def test_a_cap_makes_a_queue_of_fewer_servers() -> None:
     """Of five nodes three may be busy: M/M/3, with the mean wait of Erlang's C formula."""
-    servers, load, count, replications = 3, 0.7, 6_000, 16 if ALL else 10
+    servers, load, count, replications = 3, 0.5, 6_000, 16 if ALL else 10
     offered = servers * load
     terms = [offered**k / math.factorial(k) for k in range(servers)]
     last = offered**servers / math.factorial(servers) * servers / (servers - offered)
