@@ -31,7 +31,7 @@ class DeferringAgent(ClassicAgent):
         margin: Time before its bound at which a job gets its place in the queue, likewise; at most half of its slack.
         gain: Share by which the mean of a later start must be lower.
         job_policy, core_policy, backfill, backfill_order, commit_head, estimates, multifactor: See
-            :class:`hdsim.agents.classic.ClassicAgent`; estimates are those that are requested, or actual.
+            :class:`hdsim.agents.classic.ClassicAgent`; `estimates` is ``requested``.
 
     Raises:
         ConfigError: A name is unknown or a setting is not allowed.

@@ -8,7 +8,8 @@ The machine has 4 nodes of 4 cores; jobs are those of the Lublin-Feitelson model
 load of 0.35. A third of the work may be put off by 4 days. Forecasts look 4 days ahead, with an error of 10 %.
 
 Measured so, 134,000 jobs a seed: CO2 -11.4 % [-12.8, -9.9], mean wait of the jobs without slack -50 % [-56, -44], no
-deadline missed.
+deadline missed. The setting is the most favourable of about 25 that were tried on shorter periods, seeds 1 and 2 among
+them; most saved 1 to 8 %.
 """
 
 from __future__ import annotations
