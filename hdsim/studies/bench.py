@@ -115,7 +115,8 @@ def agent_of(text: str) -> tuple[Contender, dict[str, str]]:
     folders = {path.resolve().parent for path in files.values() if path.suffix == ".py"}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if path and Path(path).resolve().parent in folders:
+        # Modules made by packages name files that do not exist.
+        if path and Path(path).resolve().parent in folders and Path(path).is_file():
             name = Path(path).name
             files.setdefault(next((each for each in files if Path(each).name == name), name), Path(path))
     return contender, {name: file_digest(path) for name, path in sorted(files.items())}

@@ -189,7 +189,7 @@ def test_families_of_generated_jobs(hdsim: Hdsim, tmp_path: Path) -> None:
         ("+workload.generate.jops=3", "workload.generate.jops: unknown key (did you mean 'jobs'?)"),
         (
             "workload.generate.model=poisson",
-            "workload.generate.model: expected one of lublin, family, deployments, got 'poisson'",
+            "workload.generate.model: expected one of lublin, family, kind, like, deployments, got 'poisson'",
         ),
         ("workload.generate.max_estimate=1e300", "expected a longest estimate of 3600 to 1e+12 s, got 1e+300"),
         ("workload.generate.memory=[1,x]", "workload.generate.memory: expected a list of MB per core"),

@@ -66,7 +66,7 @@ def test_words(completed) -> None:
     assert completed("hdsim run workload.path=mi") == ["mine.swf"]
     assert completed("hdsim run agent.core_policy=high_m") == ["high_mem", "high_mem_bw"]
     assert completed("hdsim train env.action=po") == ["policy_pair"]
-    assert completed("hdsim run workload.generate.model=l") == ["lublin"]
+    assert completed("hdsim run workload.generate.model=l") == ["lublin", "like"]
     assert completed("hdsim train env.objective=av") == [
         "avg_job_slowdown",
         "avg_job_completion",

@@ -224,8 +224,12 @@ def test_a_module_that_cannot_be_imported(hdsim: Run, tmp_path: Path, text: str,
     ("weights", "message"),
     [
         ("[" * 30_000 + "]" * 30_000, "expected a card with the weights of a network"),
-        ("[1" + "0" * 400 + "]", "expected a list of 2268 weights, got [1000"),
-        (f"[{'1, ' * 2267}1{'0' * 400}]", "weights: expected a number from -1e+100 to 1e+100 each, got 1000"),
+        ("[1" + "0" * 400 + "]", "weights: expected a list for each rule, such as easy, got [1000"),
+        ('{"strict": [1' + "0" * 400 + "]}", "weights.strict: expected a list of 756 weights, got [1000"),
+        (
+            f'{{"strict": [{"1, " * 755}1{"0" * 400}]}}',
+            "weights.strict: expected a number from -1e+100 to 1e+100 each, got 1000",
+        ),
     ],
 )
 def test_weights_that_no_training_wrote(hdsim: Run, tmp_path: Path, weights: str, message: str) -> None:

@@ -30,7 +30,10 @@ HIGHER = {
     "jobs_completed",
     "jobs_per_second",
 }
-NEITHER = {"gpu_hours", "nodes", "failures"}
+STATES = ("on", "idle", "going_down", "off", "booting")
+NEITHER = {"gpu_hours", "nodes", "failures", "boots"} | {
+    f"{of}_{state}" for of in ("node_hours", "joules") for state in STATES
+}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -55,12 +58,15 @@ def test_an_evaluation_follows_the_direction_of_its_metric() -> None:
 def test_every_metric_of_a_run_is_in_the_table_and_the_other_way_round() -> None:
     one = hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1])
     slack = hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1], extra={"slack": [1]})
+    states = {"off": {"watts": 1}, "going_down": {"watts": 5, "seconds": 3}, "booting": {"watts": 9, "seconds": 5}}
+    asleep = hdsim.Platform.homogeneous(2, 2, power_per_core=10, states=states)
     runs = (
         mixed(),
         hdsim.simulate(THREE, one, failures="exponential"),
         hdsim.simulate(THREE.of_kind("quantities"), one),
         hdsim.simulate(THREE, one, facility={"price": 1, "carbon": 1}),
         hdsim.simulate(THREE, slack),
+        hdsim.simulate(asleep, one, power={"_target_": "hdsim.power.PowerManagement", "suspend_time": 60, "cap": 1e6}),
     )
     found = {name for result in runs for name in metrics.full(result)}
     assert not [name for name in found if not metrics._entry(name).description]
