@@ -123,6 +123,7 @@ class NodeStates:
     def fail_boot(self, node: int, timeout: float) -> float:
         """Takes note that a node does not come up; returns the end of `timeout` seconds since the begin of its boot."""
         self.ready[node] = self._boot[node] + timeout
+        self.changes += 1
         self.due.append((float(self.ready[node]), node))
         return float(self.ready[node])
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.cluster.kernels.power import committed_watts
+from hdsim.cluster.kernels.power import added_cores, committed_watts, most_cores, without_job
 from hdsim.platform.power import COMPUTING, IDLE, IDLE_PACKAGE, IDLE_POWER, PSTATES, processor_power
 from hdsim.platform.states import NodeState
+from hdsim.util.arrays import read_only
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _SHARES = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
 #: Relative rounding of sums of watts.
 _ROUNDING = 1e-12
+#: Share of the highest power of the machine by which a bound is looser.
+_SLACK = 1e-9
 
 
 class PowerBudget:
@@ -48,47 +51,59 @@ class PowerBudget:
     def __init__(self, platform: Platform, caps: Sequence[Cap], states: NodeStates) -> None:
         self.caps = tuple(caps)
         self._platform, self._states = platform, states
+        # Whether no cap ever changes; those of the whole machine.
+        self.steady = all(len(cap.times) == 1 for cap in self.caps)
+        self._whole = [cap for cap in self.caps if cap.nodes.all()]
         self._watts: Floats = np.nan_to_num(platform.state_watts)
         self._owner = platform.core_processor
         self.can_boot = self._bootable()
         # Least watts that a busy core adds: beside another one of its processor.
         self._least = float(platform.power.min()) * (PSTATES[COMPUTING].power - float(IDLE_POWER[1]))
+        self._highest = float((platform.power * platform.cores_per_processor).sum() + self._watts.max(axis=0).sum())
         # Of the processors that draw most the cores and their watts; cores of the largest node; watts of a node in use.
         most, in_use = int(np.argmax(platform.power)), self._watts[NodeState.ON] - self._watts[NodeState.IDLE]
         cores, widest = int(platform.cores_per_processor[most]), int(platform.node_cpu_cores.max())
         self._widest = cores, float(platform.power[most]), widest, float(in_use.max())
-        # Cores that may start, and of what moment and changes.
-        self._room: tuple[float, int, int, float] | None = None
+        # Cores that may start, and of what moment.
+        self._room: tuple[Any, float] | None = None
         self._changes = 0
-        # Of each running job the expected end in seconds, and the cores on each processor.
+        # Of each running job the expected end in seconds; of each processor with cores of a job that end, and the
+        # processor, number of cores and job, in as many columns as `_length`; cores of processors that are held now.
         self._ends: dict[int, float] = {}
-        self._cores: dict[int, tuple[Ints, Ints]] = {}
-        # The same in flat arrays, made when they are needed; cores of processors that are held now; arguments of the
-        # kernel that never change.
-        self._rows: tuple[Floats, Ints] | None = None
+        self._end_rows, self._rows, self._length = np.zeros(64), np.zeros((3, 64), np.int64), 0
         self._held: Ints = np.zeros(platform.n_processors, np.int64)
-        self._processors: Ints = np.array([platform.processor_node, platform.cores_per_processor], np.int64)
-        self._of_core: Floats = platform.power.copy()
-        self._none = np.zeros(0), np.zeros((2, 0), np.int64)
-        self._idle: Ints = np.zeros(platform.n_processors, np.int64)
-        self._awake: Flags = np.zeros(platform.n_nodes, np.bool_)
+        # Arguments of the kernels that never change.
+        self._processors: Ints = read_only(
+            np.array([platform.processor_node, platform.cores_per_processor, platform.is_gpu], np.int64)
+        )
+        self._of_core: Floats = read_only(platform.power.copy())
+        self._idle: Ints = read_only(np.zeros(platform.n_processors, np.int64))
+        self._awake: Flags = read_only(np.zeros(platform.n_nodes, np.bool_))
 
     # The jobs
 
     def hold(self, job: int, ids: Ints, end: float) -> None:
         """Takes note of a job that holds cores, and GPUs, by their ids until an expected end in seconds."""
-        cores = np.bincount(self._owner[ids], minlength=len(self._held))
+        cores = self._added(ids)
         processors = np.flatnonzero(cores)
-        self._ends[job], self._cores[job], self._rows = end, (processors, cores[processors]), None
+        first, last = self._length, self._length + len(processors)
+        if last > len(self._end_rows):
+            more = max(last, 2 * len(self._end_rows)) - len(self._end_rows)
+            self._end_rows = np.concatenate([self._end_rows, np.zeros(more)])
+            self._rows = np.concatenate([self._rows, np.zeros((3, more), np.int64)], axis=1)
+        self._ends[job], self._length, self._end_rows[first:last] = end, last, end
+        self._rows[0, first:last], self._rows[1, first:last], self._rows[2, first:last] = (
+            processors,
+            cores[processors],
+            job,
+        )
         self._held += cores
         self._changes += 1
 
     def release(self, job: int) -> float:
         """Takes note of a job that has given its cores back; returns its expected end in seconds."""
-        self._rows = None
         self._changes += 1
-        processors, cores = self._cores.pop(job)
-        self._held[processors] -= cores
+        self._length = without_job(job, self._end_rows, self._rows, self._length, self._held)
         return self._ends.pop(job)
 
     def at_highest(self) -> PowerBudget:
@@ -96,19 +111,29 @@ class PowerBudget:
         highest = [replace(cap, times=np.zeros(1), watts=np.array([cap.watts.max()])) for cap in self.caps]
         return PowerBudget(self._platform, highest, self._states)
 
-    @property
-    def moment(self) -> tuple[int, int]:
-        """Changes of jobs and of nodes so far."""
-        return self._changes, self._states.changes
+    def moment(self, now: float) -> Any:
+        """Returns what is equal at two times if the same may start, until the same ends, as if it were one time."""
+        plain = self.steady and not self._states.n_away
+        return self._changes, self._states.changes, 0.0 if plain else now
+
+    def lasts(self, moment: Any, now: float) -> bool:
+        """Returns whether a reservation of an earlier `moment` is the same now, and what did not start then cannot."""
+        return self.moment(now) == moment and min(self._ends.values(), default=math.inf) > now
 
     # The questions
 
     def startable(self, now: float) -> float:
         """Returns an upper bound, which is found quickly, of the cores of a job that may start now."""
-        known, changes = self._room, (now, *self.moment)
-        if known is None or known[:3] != changes:
-            self._room = known = (*changes, self.most_cores(self.room(now, now, now)))
-        return known[3]
+        moment = self.moment(now)
+        if self._room is None or self._room[0] != moment:
+            room = self.room(now, now, now)
+            bound = self.most_cores(room)
+            if bound > 0 and room < math.inf:
+                arrays = self._processors, self._of_core, _SHARES, self._states.state, self._watts
+                # Rounding of the sums of the whole machine is far below that.
+                bound = min(bound, float(most_cores(room + _SLACK * self._highest, self._held, *arrays)))
+            self._room = moment, bound
+        return self._room[1]
 
     def broken(self, now: float, end: float, ids: Ints, nodes: Ints, ready: float) -> Flags:
         """Returns the (N,) nodes of the caps that a job would break if it started now.
@@ -120,16 +145,17 @@ class PowerBudget:
             nodes: Its nodes.
             ready: When all its nodes will be up.
         """
-        added = np.bincount(self._owner[ids], minlength=self._platform.n_processors)
-        asleep = np.zeros(self._platform.n_nodes, bool)
-        asleep[nodes] = self._states.state[nodes] != NodeState.ON
-        broken = np.zeros(len(asleep), bool)
+        added, asleep = self._added(ids), self._awake
+        if self._states.n_away:
+            asleep = np.zeros(self._platform.n_nodes, bool)
+            asleep[nodes] = self._states.state[nodes] != NodeState.ON
+        broken = self._awake
         for cap in self.caps:
             if cap.nodes[nodes].any() and any(
                 self._committed(cap, date, now, added, asleep, ready) > watts * (1 + _ROUNDING)
                 for date, watts in self._lows(cap, now, end)
             ):
-                broken |= cap.nodes
+                broken = broken | cap.nodes
         return broken
 
     def allows_change(self, node: int, state: NodeState, now: float, until: float) -> bool:
@@ -145,11 +171,10 @@ class PowerBudget:
 
     def room(self, begin: float, end: float, now: float, ids: Ints | None = None) -> float:
         """Returns the watts that the whole machine can draw more in a time to come, beside a job on cores `ids`."""
-        added, least = None if ids is None else np.bincount(self._owner[ids], minlength=len(self._held)), math.inf
-        for cap in self.caps:
-            if cap.nodes.all():
-                for date, watts in self._lows(cap, begin, end):
-                    least = min(least, watts * (1 + _ROUNDING) - self._committed(cap, date, now, added))
+        added, least = None if ids is None else self._added(ids), math.inf
+        for cap in self._whole:
+            for date, watts in self._lows(cap, begin, end):
+                least = min(least, watts * (1 + _ROUNDING) - self._committed(cap, date, now, added))
         return least
 
     def most_cores(self, watts: float) -> float:
@@ -162,11 +187,10 @@ class PowerBudget:
         It is the present time, an expected end of a job or a step of a cap; infinite if there is none.
         """
         dates = {begin, *(end for end in self._ends.values() if end > begin)}
-        for cap in self.caps:
-            if cap.nodes.all():
-                dates.update(cap.times[cap.times > begin].tolist())
+        for cap in self._whole:
+            dates.update(cap.times[cap.times > begin].tolist())
         ordered = sorted(dates)
-        if all(len(cap.times) == 1 for cap in self.caps):
+        if self.steady:
             # With constant caps there is ever more room.
             low, high = 0, len(ordered)
             while low < high:
@@ -228,13 +252,14 @@ class PowerBudget:
 
         See :func:`hdsim.cluster.kernels.power.committed_watts` for the arguments.
         """
-        states, (ends, rows) = self._states, self._of_jobs() if date > now else self._none
+        states, length = self._states, self._length if date > now else 0
         return committed_watts(
             date,
             now,
             self._held,
-            ends,
-            rows,
+            self._end_rows,
+            self._rows,
+            length,
             self._idle if added is None else added,
             self._processors,
             self._of_core,
@@ -250,15 +275,6 @@ class PowerBudget:
             cap.nodes,
         )
 
-    def _of_jobs(self) -> tuple[Floats, Ints]:
-        """Returns the expected ends of jobs, and the processors and numbers of cores that they hold; see there."""
-        if self._rows is None:
-            jobs = list(self._cores)
-            sizes = [len(self._cores[job][0]) for job in jobs]
-            ends = np.repeat(np.array([self._ends[job] for job in jobs], np.float64), sizes)
-            rows = np.zeros((2, len(ends)), np.int64)
-            for row in (0, 1):
-                if jobs:
-                    rows[row] = np.concatenate([self._cores[job][row] for job in jobs])
-            self._rows = ends, rows
-        return self._rows
+    def _added(self, ids: Ints) -> Ints:
+        """Returns the (P,) cores and GPUs of each processor among some."""
+        return added_cores(ids, self._owner, len(self._held))

@@ -306,7 +306,7 @@ class Cluster:
         assert budget is not None
         if self.size[job] > budget.startable(self.now):
             return None
-        asked, moment = (job, core_policy), (self.now, *budget.moment)
+        asked, moment = (job, core_policy, budget), budget.moment(self.now)
         if limit is None and self._found[:2] == (asked, moment):
             return self._found[2]
         placement = self._within_caps(job, core_policy, limit)

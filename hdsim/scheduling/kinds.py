@@ -30,15 +30,18 @@ class JobKinds:
         self._jobs: dict[Any, list[tuple[Any, int]]] = {}
         self._first: list[tuple[Any, Any]] = []
         self._blocked: set[Any] = set()
+        self._moment: Any = None  # of the last instant, under hard caps
 
     def on_instant(self) -> None:
         """Takes note of the events of an instant; to be called at each one."""
         cluster = self._cluster
         self._new += cluster.submitted
-        if cluster.ended or cluster.node_changes or cluster.budget is not None:
+        moment = None if cluster.budget is None else cluster.budget.moment(cluster.now)
+        if cluster.ended or cluster.node_changes or moment != self._moment:
             self._first += [(jobs[0][0], kind) for kind in self._blocked if (jobs := self._jobs.get(kind))]
             heapify(self._first)
             self._blocked.clear()
+        self._moment = moment
 
     def update(self, queue: FixedQueue | DynamicQueue) -> None:
         """Adds the submitted jobs in the order of a queue; a dynamic one is read anew."""

@@ -21,6 +21,7 @@ def committed_watts(
     held: Ints,
     ends: Floats,
     rows: Ints,
+    length: int,
     added: Ints,
     processors: Ints,
     watts: Floats,
@@ -42,9 +43,10 @@ def committed_watts(
         now: Present time in seconds.
         held: (P,) cores of each processor that jobs hold now.
         ends: (R,) s, expected ends of jobs that hold cores of processors.
-        rows: (2, R) these processors and numbers of cores.
+        rows: (3, R) these processors and numbers of cores.
+        length: Number of rows in use.
         added: (P,) further busy cores.
-        processors: (2, P) nodes, ascending, and cores of the processors.
+        processors: (3, P) nodes, ascending, and cores of the processors, and whether each is a GPU.
         watts: (P,) W of a computing core.
         shares: (3,) parts of it that a core draws: computing, idle beside a busy core of its processor, other.
         state: (N,) :class:`hdsim.platform.states.NodeState`.
@@ -61,7 +63,7 @@ def committed_watts(
     if date <= now:
         busy[:] = held
     else:
-        for row in range(len(ends)):
+        for row in range(length):
             if ends[row] > date or ends[row] <= now:
                 busy[rows[0, row]] += rows[1, row]
     cores, computing = np.zeros(number), np.zeros(number, np.int64)
@@ -87,3 +89,90 @@ def committed_watts(
             level = max(level, more)
         total += level
     return total
+
+
+@kernel
+def added_cores(ids: Ints, owner: NDArray[np.int32], processors: int) -> Ints:
+    """Returns the (P,) number of cores of each processor among some.
+
+    Args:
+        ids: (n,) cores.
+        owner: (C,) processor of each core.
+        processors: Number of processors.
+    """
+    cores = np.zeros(processors, np.int64)
+    for core in ids:
+        cores[owner[core]] += 1
+    return cores
+
+
+@kernel
+def without_job(job: int, ends: Floats, rows: Ints, length: int, held: Ints) -> int:
+    """Takes the cores of a job off those held and its columns out of `ends` and `rows`; returns how many are left.
+
+    Args:
+        job: The job.
+        ends: (R,) see :func:`committed_watts`.
+        rows: (3, R) processors, numbers of cores and jobs.
+        length: Number of columns in use.
+        held: (P,) cores of each processor that jobs hold.
+    """
+    kept = 0
+    for row in range(length):
+        if rows[2, row] == job:
+            held[rows[0, row]] -= rows[1, row]
+        else:
+            ends[kept] = ends[row]
+            for part in range(3):
+                rows[part, kept] = rows[part, row]
+            kept += 1
+    return kept
+
+
+@kernel
+def most_cores(
+    room: float, held: Ints, processors: Ints, watts: Floats, shares: Floats, state: Ints, state_watts: Floats
+) -> int:
+    """Returns how many cores that are not held can compute at most within some W more.
+
+    A core of a processor in use adds the difference of a computing and an idle core; one of another processor, and of a
+    node not in use, adds at least its part of what all of them add; one of a node that is not up may add nothing.
+
+    Args:
+        room: The W.
+        held: (P,) see :func:`committed_watts`, like the other arguments.
+        processors: See there.
+        watts: See there.
+        shares: See there.
+        state: See there.
+        state_watts: See there.
+    """
+    number, used, cores = len(held), np.zeros(len(state), np.bool_), np.zeros(len(state), np.int64)
+    for processor in range(number):
+        node = processors[0, processor]
+        used[node] |= held[processor] > 0
+        if processors[2, processor] == 0:
+            cores[node] += processors[1, processor]
+    cost, free = np.zeros(number), np.zeros(number, np.int64)
+    for processor in range(number):
+        node = processors[0, processor]
+        if processors[2, processor] > 0:
+            continue
+        free[processor] = processors[1, processor] - held[processor]
+        if state[node] > 0:
+            continue
+        beside = shares[1] if held[processor] > 0 else shares[2]
+        cost[processor] = watts[processor] * (shares[0] - beside)
+        if not used[node]:
+            more = state_watts[0, node] - state_watts[1, node]
+            cost[processor] += more / cores[node] if more > 0.0 else more
+    count, total = 0, 0.0
+    for processor in np.argsort(cost):
+        if free[processor] <= 0:
+            continue
+        if cost[processor] <= 0.0 or total + cost[processor] * free[processor] <= room:
+            count += free[processor]
+            total += cost[processor] * free[processor]
+        else:
+            return count + max(int((room - total) // cost[processor]), 0)
+    return count

@@ -41,7 +41,9 @@ class Easy(Backfill):
         # Chunks of each kind that may run beside the head, and that may not; space for limits; speeds of nodes.
         self._most: dict[int, tuple[int, float]] = {}
         self._limits = np.zeros(platform.n_nodes, np.int64)
-        self._watts, self._head_end = 0.0, math.inf  # of the head, under hard caps
+        # Of the head, under hard caps; and the moment at which `backfill` last made its reservation.
+        self._watts, self._head_end = 0.0, math.inf
+        self._moment: Any = None
         self._slowest = node_speeds(platform).slowest
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
@@ -61,20 +63,25 @@ class Easy(Backfill):
         """Starts the jobs that do not delay the head.
 
         While no job ends and the head is the same, blocked jobs stay blocked where equal cores are counted; elsewhere
-        what starts and what is submitted meanwhile changes the cores that a job would get.
+        what starts and what is submitted meanwhile changes the cores that a job would get. Under hard caps they do
+        while none starts either.
         """
         # Without core ids a job may take no CPU at all.
         if not cluster.n_idle and cluster.has_core_ids:
             return
-        known = self._head == head and not self._ends.overdue(cluster.now) and cluster.budget is None
+        budget, known = cluster.budget, self._head == head and not self._ends.overdue(cluster.now)
+        if known and budget is not None:
+            known = self._shadow > cluster.now and budget.lasts(self._moment, cluster.now)
         if not known:
             self._reserve(cluster, head)
+            self._moment = None if budget is None else budget.moment(cluster.now)
         if self._shadow == math.inf and self._serve_next(cluster, queue, order, head):
             return
         head, size, requested = self._head, cluster.size, cluster.requested_time
         idle, now, shadow, extra = self._idle(cluster), cluster.now, self._shadow, self._extra
         candidates = order.jobs
-        if known and cluster.only_counts and cluster.uniform_speed and cluster.node_states is None:
+        counts = cluster.only_counts and cluster.uniform_speed and cluster.node_states is None
+        if known and (counts or budget is not None):
             candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
         # An upper bound; the estimates below decide.
         longest = longest_before(shadow, now, self._fastest)
@@ -176,7 +183,7 @@ class Easy(Backfill):
 
     def _reserve(self, cluster: Cluster, head: int) -> None:
         """Reserves the earliest expected start of the head."""
-        self._head, now, size = head, cluster.now, float(cluster.size[head])
+        self._head, now, size, self._moment = head, cluster.now, float(cluster.size[head]), None
         self._most.clear()
         if self._nodes is None:
             self._shadow, self._extra = head_reservation(self._ends.sorted, now, float(cluster.n_idle), size)
