@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from hdsim.agents.evolution import Evolution
+from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.cluster.state import Cluster
 from hdsim.cluster.stores.nodes import NodeCores
 from hdsim.errors import ConfigError
@@ -59,9 +60,10 @@ class MatchingAgent(Evolution):
         """Reads the weights; see :meth:`hdsim.learning.agent.LearningAgent.begin`.
 
         Raises:
-            ConfigError: The agent is not trained, cores have no ids, or jobs request GPUs.
+            ConfigError: The agent is not trained, cores have no ids, jobs request GPUs, or there is a hard cap.
         """
         super().begin(cluster)
+        refuse_hard_caps(cluster.budget, "matching")
         if not cluster.has_core_ids or cluster.requests.gpus is not None:
             raise ConfigError("matching: expected cores with ids, and jobs that request no GPUs", where="agent")
         platform = cluster.platform

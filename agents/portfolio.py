@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.agents.classic import ClassicAgent
+from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.results.metrics import direction
@@ -37,7 +38,7 @@ class Portfolio(ClassicAgent):
     scheduler replays the last `window` submitted jobs and those that were waiting or running before them. Those that
     ran at the submission of the first one run first. A run time is that of an ended job, of a running one the requested
     time or the time it has run if that is longer, of a queued one the requested time. Nothing of the future is known,
-    and no contention, messages or failures.
+    and no contention, messages, failures or power management.
 
     Attributes:
         experts: The schedulers by name.
@@ -109,8 +110,13 @@ class Portfolio(ClassicAgent):
         self._objective, self._period, self._window, self._margin = objective, period, window, margin
 
     def begin(self, cluster: Cluster) -> None:
-        """Creates the queues."""
+        """Creates the queues.
+
+        Raises:
+            ConfigError: There is a hard cap.
+        """
         super().begin(cluster)
+        refuse_hard_caps(cluster.budget, "portfolio")
         self._came = sum(state != FinalState.NOT_SUBMITTED for state in cluster.state)
         # A choice is due now if there is a past, as for an agent that takes over.
         self._due = 0 if self._came else self._period

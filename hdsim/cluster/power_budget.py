@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.cluster.kernels.power import added_cores, committed_watts, most_cores, without_job
+from hdsim.errors import ConfigError
 from hdsim.platform.power import COMPUTING, IDLE, IDLE_PACKAGE, IDLE_POWER, PSTATES, processor_power
 from hdsim.platform.states import NodeState
 from hdsim.util.arrays import read_only
@@ -27,6 +28,23 @@ _SHARES = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PAC
 _ROUNDING = 1e-12
 #: Share of the highest power of the machine by which a bound is looser.
 _SLACK = 1e-9
+
+
+def refuse_hard_caps(budget: PowerBudget | None, name: str) -> None:
+    """Refuses hard caps for what chooses jobs or cores without them.
+
+    Args:
+        budget: That of the cluster, None without hard caps.
+        name: What chooses.
+
+    Raises:
+        ConfigError: There is a hard cap.
+    """
+    if budget is not None:
+        raise ConfigError(
+            f"expected no hard cap with {name}, which plans without it (power.cap_kind=soft measures it)",
+            where="power.cap",
+        )
 
 
 class PowerBudget:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, WorkloadError
 
@@ -57,7 +58,8 @@ class SlurmScheduling:
         offered: Pending jobs that an agent chooses from, and whether each may start now; None without a decision.
 
     Raises:
-        ConfigError: The platform is not that of the site, or the site has rules that are not simulated.
+        ConfigError: The platform is not that of the site, the site has rules that are not simulated, or there is a
+            hard cap.
         WorkloadError: A job asks for something that the site lacks.
     """
 
@@ -77,6 +79,7 @@ class SlurmScheduling:
         from hdsim.site.scheduler import SlurmScheduler
         from hdsim.site.workload import columns_of
 
+        refuse_hard_caps(cluster.budget, "slurm")
         workload, platform = jobs or cluster.workload, cluster.platform
         self.site, self.names_nodes = site, names_nodes
         self.offered: tuple[Ints, Flags] | None = None

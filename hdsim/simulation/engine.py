@@ -123,6 +123,11 @@ class Engine(simpy.Environment):
         """Date in seconds at which each running job ends if no speed changes."""
         return self._agenda.dates
 
+    @property
+    def batch_events(self) -> bool:
+        """Whether there is one scheduling pass per instant, not one per event."""
+        return self._batch_events
+
     # The loop of a replay
 
     def advance(self, until: float = math.inf) -> bool:

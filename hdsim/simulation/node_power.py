@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -29,6 +31,10 @@ class PowerEngine(Protocol):
     """The part of :class:`hdsim.simulation.engine.Engine` that power management uses."""
 
     cluster: Cluster
+
+    @property
+    def batch_events(self) -> bool:
+        """Whether there is one scheduling pass per instant, not one per event."""
 
     def schedule_at(self, date: float, action: Callable[[Any], Any], argument: Any, rank: int) -> None:
         """Schedules an action."""
@@ -63,6 +69,7 @@ class NodePower:
         self._missing: dict[int, int] = {}
         self.doomed: set[int] = set()
         self._failing: dict[int, float] = {}  # nodes that do not come up, and when that is found
+        self._excludes = bool(management.excluded.any())
         self._idle_since: Floats = np.full(nodes, -math.inf)
         # Nodes whose time is over, with the begins of their idleness, which go down as the rate allows, and when the
         # last ones did.
@@ -143,16 +150,26 @@ class NodePower:
 
     def _schedule_changes(self) -> None:
         due = self._states.due
-        for date, node in due:
-            self._engine.schedule_at(date, self._change, node, AFTER_ENDS)
+        if not due:
+            return
+        # Changes of one date that follow one another are one event, unless every event has a pass of its own.
+        for date, group in groupby(due, itemgetter(0)):
+            nodes = [node for _, node in group]
+            for each in [nodes] if self._engine.batch_events else [[node] for node in nodes]:
+                self._engine.schedule_at(date, self._change, each, AFTER_ENDS)
         due.clear()
 
-    def _change(self, node: int) -> None:
-        """Makes the changes of a node that are due."""
-        states, now, management = self._states, self._engine.cluster.now, self._management
+    def _change(self, nodes: list[int]) -> None:
+        """Makes the changes of nodes that are due."""
         if self._engine.cluster.budget is not None:
             # There may be more power now.
             self._engine.notify()
+        for node in nodes:
+            self._change_one(node)
+        self._schedule_changes()
+
+    def _change_one(self, node: int) -> None:
+        states, now, management = self._states, self._engine.cluster.now, self._management
         if states.step(node, now):
             if self._failing.pop(node, None) == now:
                 self._engine.fail(node, now + management.repair)
@@ -160,7 +177,6 @@ class NodePower:
                 self._failing[node] = states.fail_boot(node, management.resume_timeout)
             else:
                 self._come_up(node)
-        self._schedule_changes()
 
     def _come_up(self, node: int) -> None:
         cluster = self._engine.cluster
@@ -180,18 +196,31 @@ class NodePower:
         freed = cluster.cores.freed
         if not freed:
             return
-        nodes = np.unique(np.concatenate(freed)) if len(freed) > 1 else freed[0]
+        nodes = freed[0]
+        if len(freed) > 1:
+            among = np.zeros(len(self._idle_since), bool)
+            among[np.concatenate(freed)] = True
+            nodes = among.nonzero()[0]
         freed.clear()
         nodes = cluster.cores.idle_nodes(nodes)
-        nodes = nodes[~self._management.excluded[nodes]]
+        if self._excludes:
+            nodes = nodes[~self._management.excluded[nodes]]
         if not nodes.size:
             return
-        seconds = np.broadcast_to(np.asarray(self._management.timeout(nodes, cluster), np.float64), nodes.shape)
+        seconds = self._management.timeout(nodes, cluster)
         self._idle_since[nodes] = cluster.now
+        if isinstance(seconds, int | float):
+            self._await(nodes, float(seconds))
+            return
+        seconds = np.broadcast_to(np.asarray(seconds, np.float64), nodes.shape)
         for wait in np.unique(seconds).tolist():
-            if wait < math.inf:
-                chosen = nodes[seconds == wait]
-                self._engine.schedule_at(cluster.now + wait, self._time_out, (chosen, cluster.now), AFTER_ENDS)
+            self._await(nodes[seconds == wait], wait)
+
+    def _await(self, nodes: Ints, wait: float) -> None:
+        """Begins the time-out of nodes that are idle from now on, in seconds."""
+        if wait < math.inf:
+            now = self._engine.cluster.now
+            self._engine.schedule_at(now + wait, self._time_out, (nodes, now), AFTER_ENDS)
 
     def _time_out(self, nodes: tuple[Ints, float]) -> None:
         """Switches off those nodes that have been idle since a time in seconds."""

@@ -142,6 +142,13 @@ def test_a_job_that_no_fast_cores_hold_starts_on_slow_ones() -> None:
     assert result.finish_time.tolist() == [150]
 
 
+def test_a_hard_cap_is_refused() -> None:
+    jobs = hdsim.Workload.from_columns(submission_time=[0], runtime=[100], requested_cores=[1])
+    power = {"_target_": "hdsim.power.PowerManagement", "cap": 0.9}
+    with pytest.raises(ConfigError, match="power.cap: expected no hard cap with matching"):
+        hdsim.simulate(two_speeds(), jobs, agent(), power=power)
+
+
 def test_only_jobs_within_the_leeway_overtake_a_head_that_waits() -> None:
     # By area the second job is the head, which needs all cores; the third is log(2) behind it.
     jobs = hdsim.Workload.from_columns(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cluster.policies import CORE_POLICIES
+from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.decisions.base import Action, Mask, more_events, one_of
 from hdsim.decisions.wait_queue import PartialPlacement
 from hdsim.scheduling.kinds import JobKinds
@@ -47,6 +48,12 @@ class PlaceJob(Action):
         return platform.n_nodes + self.has_void
 
     def begin(self, cluster: Cluster, wait_queue: WaitQueue) -> None:
+        """Starts with the queue of a cluster.
+
+        Raises:
+            ConfigError: There is a hard cap.
+        """
+        refuse_hard_caps(cluster.budget, "place_job")
         self._cluster, self._wait_queue = cluster, wait_queue
         self._queue = wait_queue.in_order(self._order)
         self._kinds = JobKinds(cluster)
