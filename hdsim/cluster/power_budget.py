@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.cluster.kernels.power import added_cores, committed_watts, most_cores, without_job
+from hdsim.cluster.kernels.power import added_cores, committed_watts, most_cores, with_job, without_job
 from hdsim.errors import ConfigError
 from hdsim.platform.power import COMPUTING, IDLE, IDLE_PACKAGE, IDLE_POWER, PSTATES, processor_power
 from hdsim.platform.states import NodeState
@@ -102,20 +102,13 @@ class PowerBudget:
 
     def hold(self, job: int, ids: Ints, end: float) -> None:
         """Takes note of a job that holds cores, and GPUs, by their ids until an expected end in seconds."""
-        cores = self._added(ids)
-        processors = np.flatnonzero(cores)
-        first, last = self._length, self._length + len(processors)
-        if last > len(self._end_rows):
-            more = max(last, 2 * len(self._end_rows)) - len(self._end_rows)
+        missing = self._length + len(ids) - len(self._end_rows)
+        if missing > 0:
+            more = max(missing, len(self._end_rows))
             self._end_rows = np.concatenate([self._end_rows, np.zeros(more)])
             self._rows = np.concatenate([self._rows, np.zeros((3, more), np.int64)], axis=1)
-        self._ends[job], self._length, self._end_rows[first:last] = end, last, end
-        self._rows[0, first:last], self._rows[1, first:last], self._rows[2, first:last] = (
-            processors,
-            cores[processors],
-            job,
-        )
-        self._held += cores
+        self._ends[job] = end
+        self._length = with_job(job, end, ids, self._owner, self._end_rows, self._rows, self._length, self._held)
         self._changes += 1
 
     def release(self, job: int) -> float:
@@ -169,11 +162,12 @@ class PowerBudget:
             asleep[nodes] = self._states.state[nodes] != NodeState.ON
         broken = self._awake
         for cap in self.caps:
-            if cap.nodes[nodes].any() and any(
-                self._committed(cap, date, now, added, asleep, ready) > watts * (1 + _ROUNDING)
-                for date, watts in self._lows(cap, now, end)
-            ):
-                broken = broken | cap.nodes
+            if cap not in self._whole and not cap.nodes[nodes].any():
+                continue
+            for date, watts in self._lows(cap, now, end):
+                if self._committed(cap, date, now, added, asleep, ready) > watts * (1 + _ROUNDING):
+                    broken = broken | cap.nodes
+                    break
         return broken
 
     def allows_change(self, node: int, state: NodeState, now: float, until: float) -> bool:

@@ -107,6 +107,33 @@ def added_cores(ids: Ints, owner: NDArray[np.int32], processors: int) -> Ints:
 
 
 @kernel
+def with_job(
+    job: int, end: float, ids: Ints, owner: NDArray[np.int32], ends: Floats, rows: Ints, length: int, held: Ints
+) -> int:
+    """Adds the cores of a job to those held, and columns of it to `ends` and `rows`; returns how many there are then.
+
+    Args:
+        job: The job.
+        end: Its expected end in seconds.
+        ids: (n,) its cores, ascending.
+        owner: (C,) processor of each core.
+        ends: (R,) see :func:`committed_watts`; there is space for n more.
+        rows: (3, R) processors, numbers of cores and jobs.
+        length: Number of columns in use.
+        held: (P,) cores of each processor that jobs hold.
+    """
+    first = length
+    for core in ids:
+        processor = owner[core]
+        held[processor] += 1
+        if length == first or rows[0, length - 1] != processor:
+            ends[length], rows[0, length], rows[1, length], rows[2, length] = end, processor, 0, job
+            length += 1
+        rows[1, length - 1] += 1
+    return length
+
+
+@kernel
 def without_job(job: int, ends: Floats, rows: Ints, length: int, held: Ints) -> int:
     """Takes the cores of a job off those held and its columns out of `ends` and `rows`; returns how many are left.
 
