@@ -31,11 +31,11 @@ _SLACK = 1e-9
 
 
 def refuse_hard_caps(budget: PowerBudget | None, name: str) -> None:
-    """Refuses hard caps for what chooses jobs or cores without them.
+    """Refuses hard caps for an agent that plans without them.
 
     Args:
         budget: That of the cluster, None without hard caps.
-        name: What chooses.
+        name: Name of the agent or action.
 
     Raises:
         ConfigError: There is a hard cap.

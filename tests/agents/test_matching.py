@@ -145,7 +145,7 @@ def test_a_job_that_no_fast_cores_hold_starts_on_slow_ones() -> None:
 def test_a_hard_cap_is_refused() -> None:
     jobs = hdsim.Workload.from_columns(submission_time=[0], runtime=[100], requested_cores=[1])
     power = {"_target_": "hdsim.power.PowerManagement", "cap": 0.9}
-    with pytest.raises(ConfigError, match="power.cap: expected no hard cap with matching"):
+    with pytest.raises(ConfigError, match=r"power.cap: expected no hard cap with matching"):
         hdsim.simulate(two_speeds(), jobs, agent(), power=power)
 
 
