@@ -220,7 +220,7 @@ SCHEMAS = {
     "bsp forecast": Schema("forecaster", FORECAST_RULES, ("forecaster",)),
     "bsp profile": Schema("tries", PROFILE_RULES),
     "bsp train": Schema("tasks", GANG_RULES | GANG_TRAINING_RULES, ("agent",)),
-    "train": Schema("train", RULES | TRAINING_RULES, _MODELS),
+    "train": Schema("train", RULES | TRAINING_RULES, (*_MODELS, "facility")),
     "run": Schema("", RULES, (*_MODELS, "facility")),
 }
 

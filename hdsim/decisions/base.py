@@ -154,7 +154,7 @@ class Objective(ABC):
     """Rewards of one objective.
 
     An environment calls `begin`; then `on_instant` at every instant before the first decision, `after_action` after
-    every action, `end_of_pass` before time advances, and `reward` once an action.
+    every action, `end_of_pass` before time advances, and `reward` once an action. The simulation calls `on_change`.
 
     Args:
         integrated: Integrals over the time between decisions instead of values right after them.
@@ -165,6 +165,7 @@ class Objective(ABC):
         needs_core_ids: The objective depends on the busy cores of processors.
         needs_dates: The objective depends on the dates at which the simulation expects jobs to end.
         needs_known_jobs: All jobs of an episode must be known at its start.
+        signal: Series that the facility must have, ``price`` or ``carbon``; None for none.
         dates: The date of each running job in seconds.
     """
 
@@ -173,6 +174,7 @@ class Objective(ABC):
     needs_core_ids: ClassVar[bool] = False
     needs_dates: ClassVar[bool] = False
     needs_known_jobs: ClassVar[bool] = False
+    signal: ClassVar[str | None] = None
     dates: Mapping[int, float]
 
     def __init__(self, integrated: bool) -> None:
@@ -196,6 +198,9 @@ class Objective(ABC):
 
     def end_of_pass(self) -> None:  # noqa: B027 - many need no call
         """Called after the last decision of an instant."""
+
+    def on_change(self) -> None:  # noqa: B027 - many need no call
+        """Called after changes of jobs and nodes, those at instants without decisions included."""
 
     @abstractmethod
     def reward(self, over: bool) -> float:

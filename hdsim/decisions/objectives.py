@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hdsim.decisions.base import Decisions, Objective, ObjectiveSetup, oversubscription_limit
+from hdsim.decisions.base import Decisions, Objective, ObjectiveSetup, one_of, oversubscription_limit
 from hdsim.decisions.kernels.progress import busy_speed
-from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, processor_power
+from hdsim.errors import ConfigError
+from hdsim.facility.model import QUANTITIES
+from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, present_power
 from hdsim.scheduling.rules import TAU
+from hdsim.util.rules import is_finite
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.util.arrays import Ints
+
+_JOULES_PER_KWH = 3.6e6
+_HOUR = 3600.0
 
 
 class Rate(Objective):
@@ -28,7 +34,7 @@ class Rate(Objective):
     def on_instant(self) -> None:
         if self.integrated:
             now = self.cluster.now
-            self._total += self._rate * (now - self._since)
+            self._total += self.integral(self._since, now)
             self._since = now
 
     def after_action(self, action: int) -> None:
@@ -46,6 +52,10 @@ class Rate(Objective):
     @abstractmethod
     def value(self) -> float:
         """The present value."""
+
+    def integral(self, begin: float, end: float) -> float:
+        """Integral of the value of the last pass or change over a time without changes, in s."""
+        return self._rate * (end - begin)
 
     def _computing_cores(self) -> float:
         """Cores that jobs compute on; a job that is STARTING holds its cores and does not compute."""
@@ -200,18 +210,29 @@ class Makespan(Rate):
 
 
 class EnergyConsumption(Rate):
-    """Minus the power of all cores, W, by the P-states of :mod:`hdsim.platform.power`."""
+    """Minus the power of all nodes, W, by the P-states and power states of :mod:`hdsim.platform.power`."""
 
-    metric = "energy_joules"
+    metric: ClassVar[str | None] = "energy_joules"
     needs_core_ids = True
 
     @classmethod
     def sees_cores(cls, platform: Platform) -> bool:
         return True
 
+    def on_change(self) -> None:
+        # Plain cores change at instants with passes alone.
+        if self.integrated and (self.cluster.node_states is not None or self.cluster.nodes_fail):
+            self.on_instant()
+            self.end_of_pass()
+
     def value(self) -> float:
-        platform, busy = self.cluster.platform, self._computing_by_processor()
-        return -float(platform.power @ processor_power(platform.cores_per_processor, busy))
+        return -self._watts()
+
+    def _watts(self) -> float:
+        """Present power of all nodes, W."""
+        cluster = self.cluster
+        state = None if cluster.node_states is None else cluster.node_states.state
+        return present_power(cluster.platform, self._computing_by_processor(), state, cluster.down)
 
 
 class Edp(EnergyConsumption):
@@ -234,6 +255,74 @@ class Edp(EnergyConsumption):
         self._energy += super().reward(over)
         before, self._product = self._product, self._energy * self._since
         return self._product - before
+
+
+class Cost(EnergyConsumption):
+    """Minus what the facility pays for its electricity between two decisions, EUR.
+
+    It is the exact integral of power of the machine x factor of the facility x price
+    (:meth:`hdsim.facility.model.Facility.weights`), so the reward is always integrated, and the rewards of an episode
+    add up to minus its `cost_eur`.
+    """
+
+    metric = "cost_eur"
+    signal: ClassVar[str | None] = "price"
+
+    def __init__(self, integrated: bool) -> None:
+        super().__init__(integrated=True)
+
+    def integral(self, begin: float, end: float) -> float:
+        """Integral of the value since a time, until now.
+
+        Raises:
+            ConfigError: A series of the facility has ended before.
+        """
+        outlook = self.cluster.facility
+        spent = float(outlook.spent(begin, -self._rate)[QUANTITIES.index(str(self.metric))])
+        if math.isnan(spent):
+            raise ConfigError(outlook.uncovered()[0], where=f"facility.{self.signal}")
+        return -spent
+
+
+class Carbon(Cost):
+    """Minus what the facility emits between two decisions, g of CO2, as `Cost` with the carbon intensity as the price.
+
+    The rewards of an episode add up to minus its `carbon_grams`.
+    """
+
+    metric = "carbon_grams"
+    signal = "carbon"
+
+
+class EnergyUnderWait(EnergyConsumption):
+    """Minus energy of the machine in kWh minus `wait_weight` x hours of waiting, between two decisions.
+
+    The reward is always integrated. The rewards of an episode add up to minus (energy_joules / 3.6e6 + wait_weight x
+    sum of waits x cores / 3600).
+
+    Args:
+        integrated: See :class:`Objective`.
+        wait_weight: kWh for each hour of waiting.
+        wait_of: An hour counts for each of the ``cores`` of a waiting job, GPUs included, or once (``jobs``).
+
+    Raises:
+        ConfigError: A setting is not allowed.
+    """
+
+    metric = None
+
+    def __init__(self, integrated: bool, wait_weight: float = 0.01, wait_of: str = "cores") -> None:
+        super().__init__(integrated=True)
+        if not is_finite(wait_weight) or wait_weight < 0:
+            raise ConfigError(f"expected a number >= 0, got {wait_weight!r}", where="env.wait_weight")
+        self.wait_weight = float(wait_weight)
+        self._by_cores = one_of("wait_of", wait_of, ("cores", "jobs")) == "cores"
+
+    def value(self) -> float:
+        cluster = self.cluster
+        waiting = [*cluster.queue, *cluster.starting]
+        amount = sum(cluster.size[job] for job in waiting) if self._by_cores else len(waiting)
+        return -self._watts() / _JOULES_PER_KWH - self.wait_weight * amount / _HOUR
 
 
 class BoundedSlowdown(Objective):

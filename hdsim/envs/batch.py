@@ -71,7 +71,7 @@ _RANDOM = "random"
 def covers(environment: SchedulingEnv) -> bool:
     """Returns whether compiled kernels step environments like this one."""
     action, observer = environment.problem.action, environment.problem.observer
-    if environment.own_kinds():
+    if environment.own_kinds() or environment.facility:
         return False
     if type(environment.objective) not in _OBJECTIVES or environment.runner is not None:
         return False

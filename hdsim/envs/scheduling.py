@@ -21,6 +21,8 @@ from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
 from hdsim.envs.episodes import Episodes, Trace, make_traces
 from hdsim.envs.shares import action_numbers
 from hdsim.errors import ConfigError, DecisionError
+from hdsim.facility.dates import dated
+from hdsim.facility.model import is_none
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
 from hdsim.platform.schema import QUANTITIES
@@ -66,7 +68,9 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         jobs, held_out, curriculum, curriculum_episodes, curriculum_start: See :class:`hdsim.envs.episodes.Episodes`.
         max_steps: Steps after which an episode is truncated, None for no limit.
         per_deployment: See :class:`hdsim.decisions.objectives.ClusterBalance`.
-        contention, network, failures, power, kill_at_walltime, batch_events: See :func:`hdsim.simulate`.
+        contention, network, failures, facility, power, kill_at_walltime, batch_events: See :func:`hdsim.simulate`.
+            `facility.begin` is the date of the first submission of each trace, whose windows have their own dates, and
+            of given jobs. Generated series are drawn anew for each episode, unless there is a `facility.seed`.
         backend: Runs the jobs of the episodes; None: the simulation does, with the two settings before. With a backend
             that brings the jobs itself an episode has those that come within `max_steps` decisions.
         render_mode: None, the only mode; ``hdsim report`` draws replays, `render` refers to it.
@@ -98,6 +102,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         contention: str | Mapping[str, Any] = "none",
         network: str | Mapping[str, Any] = "none",
         failures: str | Mapping[str, Any] = "none",
+        facility: str | Mapping[str, Any] = "none",
         power: str | Mapping[str, Any] = "none",
         kill_at_walltime: bool = False,
         batch_events: bool = True,
@@ -116,9 +121,12 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.objective = check_episode_settings(action, **episodes)
         self.platform = platform
         self.render_mode = render_mode
-        self.episodes = Episodes(
-            make_traces(workload, platform), jobs, held_out, curriculum, curriculum_episodes, curriculum_start
-        )
+        #: Settings of the facility, empty without one.
+        self.facility = dict(model_settings("facility", facility))
+        if is_none(self.facility):
+            self.facility = {}
+        traces = [dated(trace, self.facility) for trace in make_traces(workload, platform)]
+        self.episodes = Episodes(traces, jobs, held_out, curriculum, curriculum_episodes, curriculum_start)
         if settings.get("scale") == "workload" and issubclass(OBSERVATIONS.find(observation), Minimal):
             settings.setdefault("scales", queue_scales(*self.episodes.traces))
         self.problem = DecisionProblem(**settings)
@@ -156,6 +164,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
                 ("power", power),
             )
         }
+        if self.facility:
+            self._models["facility"] = {**self.facility, "begin": None}
         self.options = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         #: Arguments of equal environments, which read and draw no trace again.
         self.inputs: dict[str, Any] = {"platform": platform, "workload": self.episodes.traces}
@@ -166,7 +176,11 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.runner = backend
         self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
         # Errors in the settings of a model are raised here.
-        self.set_up(self.episodes.traces[0], seed=0)
+        cluster, signal = self.set_up(self.episodes.traces[0], seed=0).cluster, self.objective.signal
+        if signal is not None and getattr(cluster.facility, signal, None) is None:
+            raise ConfigError(
+                f"expected a facility with facility.{signal} for {objective}, got none", where="env.objective"
+            )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -189,16 +203,17 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             raise ConfigError("expected none, as the backend brings the jobs", where="options.workload")
         self._before = self.episodes.drawn, self.np_random.bit_generator.state, options
         self._actions, self._over = [], False
-        if workload is None:
-            workload = self.episodes.draw(self.np_random)
+        workload = self.episodes.draw(self.np_random) if workload is None else dated(workload, self.facility)
         if self._brings_jobs:
             workload = Workload.empty("<cluster>")
         seed, options = int(self.np_random.integers(2**63)), {**self._models, **self.options}
+        self._config = {"facility": self._models["facility"], "seed": seed} if self.facility else {}
         self._backend: ReplayBackend
         if self.runner is None:
             # The cluster refers weakly to the simulation, which makes its forks.
             self._simulation = Simulation(self.platform, workload, self._placeholder, seed=seed, **options)
             setup, self._backend = self._simulation.setup, self._simulation.env
+            self._simulation.env.on_settled = self.objective.on_change
         else:
             setup = self.set_up(workload, seed)
             given = {"agent": self._placeholder, **self._models}
@@ -247,7 +262,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         info: dict[str, Any] = {"action_mask": self._mask.copy(), "invalid_action": not valid}
         self._over = over or truncated
         if self._over:
-            self.result = Result.of(self.cluster, interrupted=truncated)
+            self.result = Result.of(self.cluster, interrupted=truncated, config=self._config)
             info["metrics"] = self.result.metrics
         reward = self.objective.reward(self._over) * self.reward_scale
         return self.problem.observe(), reward, over, truncated, info

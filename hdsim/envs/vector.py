@@ -237,7 +237,7 @@ class SchedulingVectorEnv(ShareVectorEnv):
             threads = max(min(workers, num_envs // fewest), 1)
             super().__init__(first, num_envs, Batch(first, num_envs, threads, same_step), (), autoreset_mode)
             return
-        if own := first.own_kinds():
+        if own := [*first.own_kinds(), *(["facility"] if first.facility else [])]:
             log.warning("the engine steps these environments: compiled ones know no %s", " ".join(own))
         bounds = np.linspace(0, num_envs, workers + 1).astype(int).tolist()
         share = LocalShare(equal_environments(settings, first, bounds[1]), same_step)

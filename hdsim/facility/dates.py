@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError
 from hdsim.site.formats import time_zone
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _SINCE_1970 = 20 * 365.25 * 86400.0
 #: Numbers that are seconds since 1970; others, such as 20260302, are dates or nothing.
 _EARLIEST, _LATEST = 1e8, 1e11
+#: Field of the header with the seconds since 1970 at second 0 of the clock of a trace.
+_START = "UnixStartTime"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Dates:
                 raise ConfigError(str(error), where="facility.begin") from None
         if not len(workload):
             return cls(None, known)
-        first, start = float(workload.original_submission_time[0]), _number(header.get("unixstarttime", ""))
+        first, start = float(workload.original_submission_time[0]), _number(header.get(_START.lower(), ""))
         if first >= _SINCE_1970:
             return cls(first, known)
         return cls(start + first if start > 0 else None, known)
@@ -87,6 +90,26 @@ class Dates:
         day = self.local(seconds).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         later = (day + timedelta(days=days)).replace(tzinfo=self.zone or UTC)
         return later.timestamp() - self.required("local times")
+
+
+def dated(workload: Workload, settings: Mapping[str, Any]) -> Workload:
+    """Returns the workload with the date of the settings of a facility in its header, so that its parts have their own.
+
+    Without ``begin`` in the settings nothing changes.
+
+    Raises:
+        ConfigError: See :meth:`Dates.of`; or the clock of the trace counts from 1970, so that its parts have other
+            dates.
+    """
+    if settings.get("begin") is None or not len(workload):
+        return workload
+    begin = Dates.of(settings["begin"], settings.get("timezone"), workload).required("its parts")
+    first = float(workload.original_submission_time[0])
+    if first >= _SINCE_1970:
+        told = f"expected null with windows of {workload.source}, whose clock counts from 1970, got {settings['begin']}"
+        raise ConfigError(told, where="facility.begin")
+    header = {key: value for key, value in workload.header.items() if key.lower() != _START.lower()}
+    return replace(workload, header={**header, _START: str(begin - first)})
 
 
 def instant(text: str, zone: tzinfo | None) -> float:

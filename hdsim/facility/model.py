@@ -28,6 +28,9 @@ KEYS = (
     *("begin", "timezone", "pue", "temperature", "pue_by_temperature", "efficiency", "capacity"),
     *("price", "carbon", "seed"),
 )
+#: Quantities: energy of the machine and of the facility, and what the latter costs and emits.
+QUANTITIES = ("energy_kwh", "facility_kwh", "cost_eur", "carbon_grams")
+_JOULES = 3.6e6
 #: Keys that do not make a facility by themselves.
 _BESIDE = ("begin", "timezone", "capacity", "seed")
 #: Seconds after the last submission that generated series cover.
@@ -185,6 +188,25 @@ class Facility:
             factor = factor * np.where(np.isnan(outside), np.nan, self.pue_by_temperature(np.nan_to_num(outside)))
         return factor
 
+    def weights(self, times: Floats, watts: Floats) -> Floats:
+        """Amounts for each J of the machine: the rule by which all costs are integrals over time.
+
+        Args:
+            times: (T,) s since the first submission.
+            watts: (T,) power of the machine.
+
+        Returns:
+            (4, T) amounts in the order of :data:`QUANTITIES`, NaN for those that are not known.
+        """
+        factor, unknown = self.factor(times, watts), np.full(len(times), np.nan)
+        price, carbon = (unknown if one is None else one.at(times) for one in (self.price, self.carbon))
+        return np.array([np.ones(len(factor)), factor, factor * price, factor * carbon]) / _JOULES
+
+    def changes(self, begin: float, end: float) -> Floats:
+        """Times (K,) in seconds, from one on and before another, at which a series changes or ends."""
+        times = [np.append(one.begins, one.end) for one in self.series]
+        return np.unique(np.concatenate([time[(time >= begin) & (time < end)] for time in (np.zeros(0), *times)]))
+
     def uncovered(self, end: float) -> list[str]:
         """Returns a line for each series that ends before a time in seconds."""
         return [_uncovered(one, end) for one in self.series if not one.covers(0.0, end)]
@@ -225,6 +247,22 @@ class Outlook:
     def dates(self) -> Dates:
         """Dates of the run."""
         return self._facility.dates
+
+    def spent(self, begin: float, watts: float) -> Floats:
+        """(4,) amounts, in the order of :data:`QUANTITIES`, from a time in seconds until now of a constant power in W.
+
+        Those that are not known are NaN. From a time to come they are 0: nothing tells of its values.
+        """
+        now = self._clock.now
+        if begin >= now:
+            return np.zeros(len(QUANTITIES))
+        times = np.union1d(begin, self._facility.changes(begin, now))
+        constant = np.full(len(times), watts)
+        return np.asarray(self._facility.weights(times, constant) @ (constant * np.diff(times, append=now)))
+
+    def uncovered(self) -> list[str]:
+        """Returns a line for each series that has ended by now."""
+        return self._facility.uncovered(self._clock.now)
 
     def factor(self, watts: float) -> float:
         """Power that the facility takes at present for each W of the machine, if this draws `watts`."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from minari import MinariDataset
     from minari.data_collector import EpisodeBuffer
 
-_OPTIONS = (*MODELS, "kill_at_walltime", "batch_events")
+_OPTIONS = (*MODELS, "facility", "kill_at_walltime", "batch_events")
 
 
 def record(

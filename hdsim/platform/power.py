@@ -5,6 +5,7 @@ The table below is the only definition of the P-states; energy, power series and
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels import intervals
+from hdsim.platform.states import NodeState
 from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
@@ -67,6 +69,32 @@ def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float
     Both are (P,) numbers of cores.
     """
     return busy * PSTATES[COMPUTING].power + (cores - busy) * IDLE_POWER.take(busy > 0)
+
+
+def present_power(
+    platform: Platform, busy: NDArray[Any], state: NDArray[np.int64] | None = None, down: Collection[int] = ()
+) -> float:
+    """Power in W of all nodes at one instant, the value of :func:`hdsim.results.series.power` then.
+
+    Args:
+        platform: The platform.
+        busy: (P,) computing cores of each processor.
+        state: (N,) :class:`hdsim.platform.states.NodeState`, ON for all that are up; None: all are.
+        down: Nodes out of service, which draw nothing.
+    """
+    cores = processor_power(platform.cores_per_processor, busy)
+    if state is None and not down and not platform.has_state_watts:
+        return float(platform.power @ cores)
+    first = platform.node_first_processor[:-1]
+    serves = np.add.reduceat(busy, first) > 0
+    here = np.where(serves, NodeState.ON, NodeState.IDLE)
+    watts = np.add.reduceat(platform.power * cores, first)
+    if state is not None:
+        up = state == NodeState.ON
+        here, watts = np.where(up, here, state), np.where(up, watts, 0.0)
+    watts += np.nan_to_num(platform.state_watts)[here, np.arange(platform.n_nodes)]
+    watts[list(down)] = 0.0
+    return float(watts.sum())
 
 
 def usage(platform: Platform, held: IntervalSets) -> Usage:

@@ -21,22 +21,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hdsim.facility.kernels.splitting import split_idle
+from hdsim.facility.model import QUANTITIES, Facility
 from hdsim.platform.power import COMPUTING, IDLE_POWER, PSTATES
 from hdsim.results import series
 from hdsim.results.segments import powered_until
 from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
-    from hdsim.facility.model import Facility
     from hdsim.results.replay import FullReplay
     from hdsim.results.segments import Segments
 
 log = logging.getLogger(__name__)
 
-#: Quantities: energy of the machine and of the facility, and what the latter costs and emits.
-QUANTITIES = ("energy_kwh", "facility_kwh", "cost_eur", "carbon_grams")
 _ENERGY, _FACILITY, _COST, _CARBON = range(len(QUANTITIES))
-_JOULES = 3.6e6
 _HOUR = 3600.0
 #: Rows of owners that are no users and accounts.
 IDLE, TOTAL = "idle", "total"
@@ -107,18 +104,12 @@ class Costs:
         for line in facility.uncovered(power.end):
             log.warning("%s; what depends on it is null", line)
         self.end = power.end
-        times = np.unique(np.concatenate([power.times, *(np.append(one.begins, one.end) for one in facility.series)]))
+        times = np.union1d(power.times, facility.changes(0.0, self.end))
         self.times = times[(times == 0) | ((times > 0) & (times < self.end))]
         machine = power.at(self.times)
-        factor = facility.factor(self.times, machine)
-        self.watts = machine * factor
-        unknown = np.full(len(self.times), np.nan)
-        self._price, self._carbon = (
-            unknown if one is None else one.at(self.times) for one in (facility.price, facility.carbon)
-        )
+        self.watts = machine * facility.factor(self.times, machine)
         # Weights of a J of the machine at each time, and their integrals over time: the clocks.
-        self._weights = np.array([np.ones(len(factor)), factor, factor * self._price, factor * self._carbon]) / _JOULES
-        self._machine = machine
+        self._weights = facility.weights(self.times, machine)
         self._knots = np.append(self.times, max(self.end, float(self.times[-1])))
         seconds = np.diff(self._knots)
         self._clocks = _sums(self._weights * seconds)

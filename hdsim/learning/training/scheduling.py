@@ -15,6 +15,7 @@ from hdsim.decisions.actions.site import UnderSite
 from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.envs.vector import SAME_STEP, SchedulingVectorEnv, ShareVectorEnv, local_vector
 from hdsim.errors import ConfigError
+from hdsim.facility.dates import dated
 from hdsim.learning.agent import LearningAgent
 from hdsim.learning.training.evaluation import Evaluation, classic_baselines, site_baselines
 from hdsim.learning.training.task import EpisodeTask, check_patience, untrained_agent
@@ -73,6 +74,11 @@ class SchedulingTask(EpisodeTask):
         most = max(part.stop - part.start for part in (*validation, *test))
         # Options that episodes and replays share.
         options = {**{group: config[group] for group in MODELS}, **backend.episodes}
+        if facility := config.get("facility"):
+            # Episodes, the windows of a trace at their own dates and replays have the same series.
+            workload, traces = dated(workload, facility), [dated(trace, facility) for trace in traces]
+            seed = config["seed"] if facility.get("seed") is None else facility["seed"]
+            options["facility"] = {**facility, "begin": None, "seed": seed}
         _check_traces(traces, workload, (*validation, *test))
         windows = [] if traces else [(part.start, part.stop - part.start) for part in (*validation, *test)]
         settings = {

@@ -136,7 +136,7 @@ class OrderTask(Task):
         self.validation = [draw_home(rng, "validation") for _ in range(validation)]
         self.validation += [draw_away(rng, "validation", least=least) for _ in range(validation)]
         self.test = [workload[part] for part in test]
-        options = {group: config[group] for group in MODELS} | {**backend.episodes}
+        options = {group: config[group] for group in (*MODELS, "facility") if group in config} | {**backend.episodes}
         replay = partial(simulate, platform, **options, seed=config["seed"])
         self.evaluation = Evaluation("mean_bounded_slowdown", replay)
         self.baselines = {name: {**agent, "job_policy": name} for name in names}
