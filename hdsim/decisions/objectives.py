@@ -54,7 +54,7 @@ class Rate(Objective):
         """The present value."""
 
     def integral(self, begin: float, end: float) -> float:
-        """Integral of the value of the last pass or change over a time without changes, in s."""
+        """Integral of the value over a time without changes, from one to another in seconds."""
         return self._rate * (end - begin)
 
     def _computing_cores(self) -> float:

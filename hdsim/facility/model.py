@@ -251,7 +251,7 @@ class Outlook:
     def spent(self, begin: float, watts: float) -> Floats:
         """(4,) amounts, in the order of :data:`QUANTITIES`, from a time in seconds until now of a constant power in W.
 
-        Those that are not known are NaN. From a time to come they are 0: nothing tells of its values.
+        Those that are not known are NaN; all are 0 from a time that has yet to come.
         """
         now = self._clock.now
         if begin >= now:
