@@ -488,7 +488,8 @@ def test_every_objective_runs_with_every_action_it_is_for() -> None:
     cases = itertools.product(ACTIONS, OBJECTIVES.classes().items(), ["sampled", "integrated"])
     for action, (name, kind), reward in cases:
         if kind.only_action in (None, action):
-            player = Player(environment(action, "minimal", workload(1, 12), objective=name, reward=reward))
+            paid = {} if kind.signal is None else {"facility": {kind.signal: 0.2}}
+            player = Player(environment(action, "minimal", workload(1, 12), objective=name, reward=reward, **paid))
             while not player.over:
                 assert np.isfinite(player.step())
 
