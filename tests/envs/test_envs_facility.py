@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_costs import FULL, jobs
+from test_costs import BEGIN, FULL, jobs
 from test_node_power import sleeping, suspend
 
 import hdsim
@@ -41,8 +41,8 @@ def work(seed: int) -> hdsim.Workload:
 
 
 def environment(objective: str, **settings: Any) -> SchedulingEnv:
-    settings = {"platform": MACHINE, "workload": work(1), "facility": FULL, "action": "job"} | settings
-    return SchedulingEnv(objective=objective, **settings)
+    given: dict[str, Any] = {"platform": MACHINE, "workload": work(1), "facility": FULL, "action": "job", **settings}
+    return SchedulingEnv(objective=objective, **given)
 
 
 def played(env: SchedulingEnv, seed: int) -> float:
@@ -129,7 +129,7 @@ def test_windows_have_the_dates_of_their_jobs() -> None:
         window = env.episodes.window
         offset = float(whole.submission_time[window.first])
         begin = env.result.costs.facility.dates.begin
-        assert begin == datetime.fromisoformat(FULL["begin"]).timestamp() + offset
+        assert begin == datetime.fromisoformat(BEGIN).timestamp() + offset
         begins.add(begin)
         # A replay of the same jobs at that date has the same series.
         date = datetime.fromtimestamp(begin, UTC).isoformat()
@@ -140,7 +140,7 @@ def test_windows_have_the_dates_of_their_jobs() -> None:
     assert len(begins) > 1
     assert played(env.fork(), 3) == total
     env.reset(seed=1, options={"workload": whole[30:40]})
-    assert env.cluster.facility.dates.begin == datetime.fromisoformat(FULL["begin"]).timestamp()
+    assert env.cluster.facility.dates.begin == datetime.fromisoformat(BEGIN).timestamp()
 
 
 def test_a_trace_with_dates_of_its_own_has_no_other_ones() -> None:
@@ -155,7 +155,7 @@ def test_a_trace_with_dates_of_its_own_has_no_other_ones() -> None:
 def test_what_cannot_be_paid_is_refused() -> None:
     for objective, signal in (("cost", "price"), ("carbon", "carbon")):
         told = f"env.objective: expected a facility with facility.{signal} for {objective}, got none"
-        for facility in ("none", {"begin": FULL["begin"], "pue": 1.2}):
+        for facility in ("none", {"begin": BEGIN, "pue": 1.2}):
             with pytest.raises(ConfigError) as refused:
                 environment(objective, facility=facility)
             assert str(refused.value) == told
@@ -170,14 +170,20 @@ def test_what_cannot_be_paid_is_refused() -> None:
 def test_a_series_that_ends_within_an_episode_is_an_error(tmp_path: Any) -> None:
     file = tmp_path / "p.csv"
     file.write_text("time,price\n2026-03-28T21:10Z,1\n2026-03-29T03:10Z,2\n")
-    env = environment("cost", facility={"begin": FULL["begin"], "price": str(file)}, void=True)
+    env = environment("cost", facility={"begin": BEGIN, "price": str(file)}, void=True)
     with pytest.raises(ConfigError, match=r"facility\.price: expected a series that covers the run"):
         for seed in range(20):
             played(env, seed)
 
 
 def test_vectors_with_a_facility_are_stepped_by_the_engine(caplog: pytest.LogCaptureFixture) -> None:
-    settings = {"platform": MACHINE, "workload": jobs(1), "jobs": 15, "action": "job", "observation": "jobs"}
+    settings: dict[str, Any] = {
+        "platform": MACHINE,
+        "workload": jobs(1),
+        "jobs": 15,
+        "action": "job",
+        "observation": "jobs",
+    }
     with caplog.at_level(logging.WARNING):
         vector = hdsim.make_vec(2, workers=1, objective="makespan", facility=FULL, **settings)
     assert "compiled ones know no facility" in caplog.text
