@@ -35,10 +35,10 @@ class Portfolio(ClassicAgent):
     """Serves the queue as that scheduler, of several, that would have done best in a window of the past.
 
     At the first pass behind every `period` submitted jobs, and at once where it takes over from another agent, each
-    scheduler replays the last `window` submitted jobs and those that were waiting or running before them. Those that
-    ran at the submission of the first one run first. A run time is that of an ended job, of a running one the requested
-    time or the time it has run if that is longer, of a queued one the requested time. Nothing of the future is known,
-    and no contention, messages, failures or power management.
+    scheduler replays the last `window` submitted jobs, those that ran at the submission of the first one, which run
+    first, and those that waited then, of which the last `window` are kept. A run time is that of an ended job, of a
+    running one the requested time or the time it has run if that is longer, of a queued one the requested time. Nothing
+    of the future is known, and no contention, messages, failures or power management.
 
     Attributes:
         experts: The schedulers by name.
@@ -161,6 +161,8 @@ class Portfolio(ClassicAgent):
         dates = np.sort(jobs.submission_time[known])
         since = max(float(dates[-self._window]), 0.0) if len(dates) > self._window else 0.0
         known &= ~(end <= since)
+        # The time of a replay grows with the square of the queue where it is scored anew at every pass.
+        known[np.flatnonzero(known & ~(begin < since))[: -2 * self._window]] = False
         rows = np.flatnonzero(known)
         if len(rows) < ENOUGH:
             return None

@@ -7,6 +7,7 @@ import pytest
 import reference as ref
 
 import hdsim
+from hdsim.agents import portfolio
 from hdsim.agents.portfolio import CANDIDATES, ENOUGH, Portfolio
 from hdsim.errors import ConfigError
 
@@ -83,19 +84,42 @@ class Noting(Portfolio):
             else:
                 submitted = max(jobs.submission_time[job] - since, 0.0) + 1
                 waiting.append(ref.Job(submitted, length, cores, requested))
-        return running + waiting
+        return running + waiting[-2 * WINDOW :]
 
 
 @pytest.mark.parametrize("backfill", list(SCHEDULERS))
 @pytest.mark.parametrize("margin", [0, 0.2])
-def test_the_best_order_of_the_past_is_chosen(backfill: str, margin: float) -> None:
+@pytest.mark.parametrize(("number", "factor"), [(100, 1), (300, 0.02)], ids=["few_wait", "most_wait"])
+def test_the_best_order_of_the_past_is_chosen(backfill: str, margin: float, number: int, factor: float) -> None:
     agent = Noting(candidates=ORDERS, **EACH | {"margin": margin}, backfill=backfill)
-    hdsim.simulate(platform(), workload_of(1), agent)
+    hdsim.simulate(platform(), workload_of(1, number).scaled_arrivals(factor), agent)
     counts, names = zip(*agent.choices, strict=True)
     assert names == tuple(agent.expected)
     assert set(names) != {ORDERS[0]}
     # The first pass behind each period.
     assert [count // PERIOD for count in counts] == list(range(1, len(counts) + 1))
+
+
+@pytest.mark.parametrize("machine", ["equal_cores", "gaia"])
+def test_a_choice_is_a_compiled_replay_of_each_candidate_whose_length_no_queue_changes(
+    machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays = []
+
+    def counted(*arguments: Any) -> hdsim.Result:
+        result = hdsim.simulate(*arguments)
+        replays.append((len(arguments[1]), result.engine["mode"]))
+        return result
+
+    monkeypatch.setattr(portfolio, "simulate", counted)
+    where, jobs = platform() if machine == "equal_cores" else hdsim.load_platform(machine), 160
+    # One job runs, all others wait.
+    workload = workload_of(1, jobs).replaced(submission_time=np.arange(jobs), requested_cores=where.n_cpu_cores)
+    hdsim.simulate(where, workload, Portfolio(**EACH))
+    lengths, modes = zip(*replays, strict=True)
+    assert len(replays) == jobs // PERIOD * len(CANDIDATES)
+    assert set(modes) == {"compiled"}
+    assert max(lengths) == 2 * WINDOW + 1
 
 
 def test_candidates_have_rules_of_their_own() -> None:
