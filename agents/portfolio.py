@@ -15,6 +15,7 @@ from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.results.metrics import direction
 from hdsim.scheduling.agent import parse_name
+from hdsim.scheduling.past import Past
 from hdsim.simulation.simulation import simulate
 from hdsim.util.rules import NOT_NEGATIVE, integers_from, require
 from hdsim.workload.model import COLUMNS
@@ -36,9 +37,10 @@ class Portfolio(ClassicAgent):
 
     At the first pass behind every `period` submitted jobs, and at once where it takes over from another agent, each
     scheduler replays the last `window` submitted jobs, those that ran at the submission of the first one, which run
-    first, and those that waited then, of which the last `window` are kept. A run time is that of an ended job, of a
-    running one the requested time or the time it has run if that is longer, of a queued one the requested time. Nothing
-    of the future is known, and no contention, messages, failures or power management.
+    first, and those that waited then, of which the last `window` are kept. The run time of a job that
+    has not ended is drawn from ended ones with requested times alike (see :class:`hdsim.scheduling.past.Past`): with
+    requested times all schedulers but the serving one, which has put the longest requests off, would seem to block
+    the machine. Nothing of the future is known, and no contention, messages, failures or power management.
 
     Attributes:
         experts: The schedulers by name.
@@ -117,12 +119,14 @@ class Portfolio(ClassicAgent):
         """
         super().begin(cluster)
         refuse_hard_caps(cluster.budget, "portfolio")
+        self._seen = Past(cluster)
         self._came = sum(state != FinalState.NOT_SUBMITTED for state in cluster.state)
         # A choice is due now if there is a past, as for an agent that takes over.
         self._due = 0 if self._came else self._period
 
     def decide(self, cluster: Cluster) -> None:
         """One scheduling pass, as another scheduler if it is time and that does better."""
+        self._seen.look(cluster)
         self._came += len(cluster.submitted)
         if self._came >= self._due:
             self._due = (self._came // self._period + 1) * self._period
@@ -176,8 +180,11 @@ class Portfolio(ClassicAgent):
         # Reference seconds of work before the window and until now, 0 for jobs that wait.
         before = np.nan_to_num(np.maximum(since - begin, 0.0) * speed)
         worked = np.nan_to_num((np.fmin(end, now) - begin) * speed)
-        requested = jobs.requested_time[rows]
-        runtime = np.where(np.isnan(end), np.maximum(requested, worked), worked) - before
+        requested, runs, waits = jobs.requested_time[rows], ~np.isnan(begin) & np.isnan(end), np.isnan(begin)
+        runtime = worked.copy()
+        future = self._seen.draw(cluster, rows[runs], begin[runs], rows[waits], scenarios=1, arrivals=0)
+        runtime[np.concatenate([np.flatnonzero(runs), np.flatnonzero(waits)])] += future.remaining[0]
+        runtime -= before
         columns = {key: getattr(jobs, key)[rows] for key in COLUMNS}
         columns |= {"program": np.full(len(rows), None), "gang": np.full(len(rows), None), "runtime": runtime}
         columns["requested_time"] = np.where(ran, np.maximum(requested - before, runtime), requested)

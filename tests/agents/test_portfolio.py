@@ -1,5 +1,8 @@
 """The portfolio: its choices against replays of the slow reference, and that it knows only the past."""
 
+import bisect
+import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -45,10 +48,11 @@ class Noting(Portfolio):
     def _choose(self, cluster: Any) -> None:
         assert self.rules is not None
         before = self.rules.order.name
+        rng = copy.deepcopy(cluster.rng)
         super()._choose(cluster)
         assert self.chosen == self.rules.order.name
         self.choices.append((self._came, self.rules.order.name))
-        past = self.past(cluster)
+        past = self.past(cluster, rng)
         costs = {order: self.cost(past, order) for order in ORDERS if len(past) >= ENOUGH}
         keeps = not costs or costs[before] == min(costs.values())
         best = before if keeps else min(costs, key=lambda order: costs[order])
@@ -63,28 +67,40 @@ class Noting(Portfolio):
         found = [ref.bounded_slowdown(job, start, job.runtime) for job, start in zip(past, starts, strict=True)]
         return float(np.mean(found))
 
-    def past(self, cluster: Any) -> list[ref.Job]:
+    def past(self, cluster: Any, rng: np.random.Generator) -> list[ref.Job]:
         jobs, now = cluster.workload, cluster.now
+        begin, end, requested = cluster.starting_time, cluster.finish_time, jobs.requested_time.tolist()
         dates = jobs.submission_time[jobs.submission_time <= now]
-        since, running, waiting = float(dates[-WINDOW]) if len(dates) > WINDOW else 0.0, [], []
-        for job in range(len(jobs)):
-            begin, end, cores = cluster.starting_time[job], cluster.finish_time[job], int(jobs.requested_cores[job])
-            requested = float(jobs.requested_time[job])
-            if jobs.submission_time[job] > now or (end == end and end <= since):
-                continue
-            if begin != begin:
-                length = requested
-            elif end != end:
-                length = max(requested, now - begin)
-            else:
-                length = end - begin
-            if begin < since:
-                gone = since - begin
-                running.append(ref.Job(0.0, length - gone, cores, max(requested - gone, length - gone)))
-            else:
-                submitted = max(jobs.submission_time[job] - since, 0.0) + 1
-                waiting.append(ref.Job(submitted, length, cores, requested))
-        return running + waiting[-2 * WINDOW :]
+        since = float(dates[-WINDOW]) if len(dates) > WINDOW else 0.0
+        ended = sorted((requested[job], end[job], job) for job in range(len(jobs)) if end[job] <= now)
+        factors = [(each, (finish - begin[job]) / each) for each, finish, job in ended]
+        known = [job for job in range(len(dates)) if not end[job] <= since]
+        ran, others = ([job for job in known if (begin[job] < since) is before] for before in (True, False))
+        known = ran + others[-2 * WINDOW :]
+        present = [job for job in known if begin[job] == begin[job] and end[job] != end[job]]
+        present += [job for job in known if begin[job] != begin[job]]
+        length = {job: end[job] - begin[job] for job in known}
+        for job, uniform in zip(present, rng.random(len(present)).tolist() if ended else present, strict=True):
+            worked = now - begin[job] if begin[job] == begin[job] else 0.0
+            length[job] = lasting(uniform, requested[job], worked, factors)
+        found = []
+        for job in known:
+            gone = since - begin[job] if job in ran else 0.0
+            submitted = 0.0 if job in ran else max(jobs.submission_time[job] - since, 0.0) + 1
+            left = max(requested[job] - gone, length[job] - gone) if job in ran else requested[job]
+            found.append(ref.Job(submitted, length[job] - gone, int(jobs.requested_cores[job]), left))
+        return found
+
+
+def lasting(uniform: float, requested: float, worked: float, ended: list[tuple[float, float]]) -> float:
+    """Returns a run time like those of the ended jobs, at most 64, whose requested times are nearest in rank."""
+    alike, tick = min(64, len(ended)), 2.0**-10
+    times = [each for each, _ in ended]
+    middle = bisect.bisect_left(times, requested) + bisect.bisect_right(times, requested)
+    first = min(max((middle - alike) // 2, 0), len(ended) - alike)
+    factors = sorted(factor for _, factor in ended[first : first + alike] if factor * requested > worked)
+    factor = factors[int(uniform * len(factors))] if factors else 1.0
+    return max(math.ceil(factor * requested / tick) * tick, worked + tick)
 
 
 @pytest.mark.parametrize("backfill", list(SCHEDULERS))
