@@ -20,7 +20,7 @@ pytestmark = pytest.mark.requires("torch", "stable-baselines3")
 KINDS = {
     path.stem: ("graph",) if path.stem.startswith("gnn") else ("minimal", "jobs", "nodes")
     for path in sorted((folder("conf") / "agent").glob("*.yaml"))
-    if path.stem not in ("classic", "custom", "kube_scheduler", "mcts", "portfolio", "rollout", "slurm")
+    if path.stem not in ("classic", "custom", "deferring", "kube_scheduler", "mcts", "portfolio", "rollout", "slurm")
 }
 TASKS: dict[str, dict[str, Any]] = {
     "minimal": {"action": "policy_pair", "observation": "minimal"},
