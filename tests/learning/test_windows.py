@@ -160,5 +160,7 @@ def test_a_claim_needs_windows_and_traces(traces: int, count: int, enough: bool)
 def test_wrong_sets() -> None:
     with pytest.raises(ConfigError, match="expected one of train, validation, test, got 'tests'"):
         WindowSet("home", "tests")
-    with pytest.raises(ConfigError, match="expected a trace file for arrival_factor, whole, since and like, got a family"):
+    with pytest.raises(
+        ConfigError, match="expected a trace file for arrival_factor, whole, since and like, got a family"
+    ):
         WindowSet("home", arrival_factor=0.5)
