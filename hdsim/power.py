@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import ConfigError, nearest, not_one_of
-from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
+from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, node_power
 from hdsim.platform.states import Cap, NodeState
 from hdsim.util.inputs import read_csv
 from hdsim.util.rules import NULL, Rule, duration, integers_from, is_finite, require
@@ -141,13 +141,6 @@ def _named(platform: Platform, names: Collection[str]) -> np.ndarray:
             )
         excluded[nodes[name]] = True
     return excluded
-
-
-def node_power(platform: Platform, pstate: int, state: NodeState) -> Floats:
-    """(N,) W of each node with all its cores in a P-state, up in a power state (ON or IDLE)."""
-    cores = platform.power * platform.cores_per_processor * PSTATES[pstate].power
-    watts: Floats = np.add.reduceat(cores, platform.node_first_processor[:-1]) + platform.state_watts[state]
-    return watts
 
 
 def read_caps(spec: float | str | Mapping[str, Any] | None, platform: Platform, *, hard: bool) -> tuple[Cap, ...]:

@@ -83,9 +83,13 @@ class NodeStates:
         self.ready[node], self._boot[node] = begin + float(self._booting[node]), begin
         self.due.append((begin, node))
 
+    def away(self, nodes: Ints) -> Ints:
+        """Returns those of some nodes that are not up."""
+        return nodes[self.state[nodes] != _ON]
+
     def up_at(self, nodes: Ints, now: float) -> float:
         """Returns when all of some nodes are up if those that are not are asked to boot now, in seconds."""
-        if not self.n_away or not (away := nodes[self.state[nodes] != _ON]).size:
+        if not self.n_away or not (away := self.away(nodes)).size:
             return now
         asked = self.ready[away] < math.inf
         latest, asleep = float(self.ready[away[asked]].max(initial=now)), away[~asked]

@@ -11,7 +11,7 @@ import numpy as np
 
 from hdsim.cluster.kernels.power import added_cores, committed_watts, most_cores, with_job, without_job
 from hdsim.errors import ConfigError
-from hdsim.platform.power import COMPUTING, IDLE, IDLE_PACKAGE, IDLE_POWER, PSTATES, processor_power
+from hdsim.platform.power import COMPUTING, CORE_SHARES, IDLE_PACKAGE, IDLE_POWER, PSTATES, node_power
 from hdsim.platform.states import NodeState
 from hdsim.util.arrays import read_only
 from hdsim.util.copies import with_own_containers
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hdsim.platform.states import Cap
     from hdsim.util.arrays import Flags, Floats, Ints
 
-#: Shares of its power that a core draws, see :func:`hdsim.cluster.kernels.power.committed_watts`.
-_SHARES = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
 #: Relative rounding of sums of watts.
 _ROUNDING = 1e-12
 #: Share of the highest power of the machine by which a bound is looser.
@@ -140,7 +138,7 @@ class PowerBudget:
             room = self.room(now, now, now)
             bound = self.most_cores(room)
             if bound > 0 and room < math.inf:
-                arrays = self._processors, self._of_core, _SHARES, self._states.state, self._watts
+                arrays = self._processors, self._of_core, CORE_SHARES, self._states.state, self._watts
                 # Rounding of the sums of the whole machine is far below that.
                 bound = min(bound, float(most_cores(room + _SLACK * self._highest, self._held, *arrays)))
             self._room = moment, bound
@@ -218,16 +216,13 @@ class PowerBudget:
         """Returns the watts that a job of some cores adds, on as few of the processors that draw most as have them."""
         width, core, of_node, more = self._widest
         others = math.ceil(cores / width) * width - cores
-        watts = core * (cores * (_SHARES[0] - _SHARES[2]) + others * (_SHARES[1] - _SHARES[2]))
+        watts = core * (cores * (CORE_SHARES[0] - CORE_SHARES[2]) + others * (CORE_SHARES[1] - CORE_SHARES[2]))
         return float(watts + math.ceil(cores / of_node) * more)
 
     def _bootable(self) -> Flags:
-        platform, able = self._platform, np.ones(self._platform.n_nodes, bool)
-        none = np.zeros(platform.n_processors, np.int64)
-        cores = platform.power * processor_power(platform.cores_per_processor, none)
-        idle = np.add.reduceat(cores, platform.node_first_processor[:-1]) + self._watts[NodeState.IDLE]
+        idle, able = node_power(self._platform, IDLE_PACKAGE, NodeState.IDLE), np.ones(self._platform.n_nodes, bool)
+        more = np.maximum(self._watts[NodeState.BOOTING] - idle, 0.0)
         for cap in self.caps:
-            more = np.maximum(self._watts[NodeState.BOOTING] - idle, 0.0)
             able &= ~cap.nodes | (idle[cap.nodes].sum() + more <= cap.watts.min())
         return able
 
@@ -275,7 +270,7 @@ class PowerBudget:
             self._idle if added is None else added,
             self._processors,
             self._of_core,
-            _SHARES,
+            CORE_SHARES,
             states.state,
             states.ready,
             states.off_at,

@@ -36,7 +36,6 @@ from hdsim.cluster.job_state import (
     completed,
 )
 from hdsim.cluster.node_states import NodeStates
-from hdsim.cluster.power_budget import PowerBudget
 from hdsim.cluster.requests import Requests, millicores
 from hdsim.cluster.selection import policies_in_use
 from hdsim.cluster.stores.failing import FailingCores
@@ -54,6 +53,7 @@ from hdsim.workload.feasibility import infeasible_jobs
 from hdsim.workload.model import GrowingWorkload
 
 if TYPE_CHECKING:
+    from hdsim.cluster.power_budget import PowerBudget
     from hdsim.cluster.time_breakdown import TimeBreakdown
     from hdsim.gangs.simulation import RunningGang
     from hdsim.platform.model import Platform
@@ -239,7 +239,11 @@ class Cluster:
         self.node_states = None if resume_rate is None else NodeStates(platform, resume_rate)
         self.caps = tuple(caps)
         hard = [cap for cap in caps if cap.hard]
-        self.budget = None if self.node_states is None or not hard else PowerBudget(platform, hard, self.node_states)
+        self.budget: PowerBudget | None = None
+        if self.node_states is not None and hard:
+            from hdsim.cluster.power_budget import PowerBudget
+
+            self.budget = PowerBudget(platform, hard, self.node_states)
         # The placement that `pick` has last found to be within the caps.
         self._allowed: Any = None
         # The latest question to `pick` under hard caps, its moment, and the answer.
@@ -626,7 +630,7 @@ class Cluster:
         """Asks the nodes of a job to boot; returns whether any of them is not up."""
         states = self.node_states
         assert states is not None
-        if not states.n_away or not (away := placement.nodes[states.state[placement.nodes] != NodeState.ON]).size:
+        if not states.n_away or not (away := states.away(placement.nodes)).size:
             return False
         self._delays[job] = states.up_at(away, self.now) - self.now
         for node in away.tolist():
@@ -681,7 +685,7 @@ class Cluster:
             if ids == self.cores.ids_of(held):
                 return
             if self.node_states is not None:
-                away = placement.nodes[self.node_states.state[placement.nodes] != NodeState.ON]
+                away = self.node_states.away(placement.nodes)
                 if away.size:
                     raise DecisionError(f"node {away[0]} is not up")
             self.requests.check_gpus(job, np.array(ids), self.platform)

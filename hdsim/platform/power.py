@@ -49,6 +49,8 @@ IDLE_PSTATE = (IDLE_PACKAGE, IDLE)
 BUSY_SPEED = np.array([PSTATES[state].speed for state in BUSY_PSTATE])
 #: Power of an idle core as a share of its peak, indexed as `IDLE_PSTATE`; a busy core draws `PSTATES[COMPUTING].power`.
 IDLE_POWER = np.array([PSTATES[state].power for state in IDLE_PSTATE])
+#: Power as a share of its peak of a computing core, an idle one beside a busy one of its processor, and any other.
+CORE_SHARES = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
 
 
 Ids = NDArray[np.int32]
@@ -69,6 +71,13 @@ def processor_power(cores: NDArray[Any], busy: NDArray[Any]) -> NDArray[np.float
     Both are (P,) numbers of cores.
     """
     return busy * PSTATES[COMPUTING].power + (cores - busy) * IDLE_POWER.take(busy > 0)
+
+
+def node_power(platform: Platform, pstate: int, state: NodeState) -> NDArray[np.float64]:
+    """(N,) W of each node with all its cores in a P-state, up in a power state (ON or IDLE)."""
+    cores = platform.power * platform.cores_per_processor * PSTATES[pstate].power
+    watts: NDArray[np.float64] = np.add.reduceat(cores, platform.node_first_processor[:-1])
+    return watts + platform.state_watts[state]
 
 
 def present_power(
@@ -127,9 +136,8 @@ def power_after(
     power of a computing core of each processor, by default that of the platform.
     """
     watts, kind = np.unique(platform.power if of_core is None else of_core, return_inverse=True)
-    shares = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
     power = np.empty(len(events))
-    intervals.find_power(*_arrays(platform, held), events, kind, watts, shares, power)
+    intervals.find_power(*_arrays(platform, held), events, kind, watts, CORE_SHARES, power)
     return power
 
 

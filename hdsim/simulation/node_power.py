@@ -87,8 +87,7 @@ class NodePower:
 
     def wait(self, job: int) -> None:
         """Takes note of a job that waits for its nodes."""
-        nodes = self._engine.cluster.running[job].nodes
-        away = nodes[self._states.state[nodes] != NodeState.ON].tolist()
+        away = self._states.away(self._engine.cluster.running[job].nodes).tolist()
         self._missing[job] = len(away)
         for node in away:
             self._waiting[node] = (*self._waiting.get(node, ()), job)

@@ -173,8 +173,7 @@ def set_up(
     if management is not None and any(cap.hard for cap in management.caps):
         limited = make_cluster()
         make_cluster = lambda: limited  # noqa: E731
-        never = _above_caps(limited, infeasible)
-        infeasible = np.union1d(infeasible, never)
+        infeasible = np.union1d(infeasible, _above_caps(limited, infeasible))
     if len(infeasible):
         log.warning("%d of %d jobs are infeasible on %s and rejected", len(infeasible), len(workload), platform.name)
         if cluster is not None:
@@ -198,17 +197,18 @@ def _above_caps(cluster: Cluster, infeasible: Ints) -> Ints:
     budget, jobs = cluster.budget, cluster.workload
     cluster.budget = budget.at_highest()
     fits: dict[Any, bool] = {}
+    never = []
     for job in np.setdiff1d(np.arange(len(jobs)), infeasible).tolist():
         kind = cluster.requests.kind(job)
         if kind not in fits:
             fits[kind] = cluster.pick(job) is not None
+        if not fits[kind]:
+            never.append(job)
     cluster.budget = budget
-    above = [job for job in range(len(jobs)) if not fits.get(cluster.requests.kind(job), True)]
-    never = np.setdiff1d(np.array(above, np.int64), infeasible)
-    if len(never):
-        first = jobs.job_id[int(never[0])]
+    if never:
+        first = jobs.job_id[never[0]]
         log.warning("%d of %d jobs can never run under the caps; the first is job %s", len(never), len(jobs), first)
-    return never
+    return np.array(never, np.int64)
 
 
 def quantities_faults(

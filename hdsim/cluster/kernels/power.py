@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
+from hdsim.platform.states import NodeState
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+# Plain numbers, which index arrays in kernels.
+_ON, _IDLE, _GOING_DOWN, _OFF, _BOOTING = (int(state) for state in NodeState)
 
 
 @kernel
@@ -76,15 +79,15 @@ def committed_watts(
     for node in range(number):
         if not chosen[node]:
             continue
-        level = cores[node] + (state_watts[0, node] if computing[node] > 0 else state_watts[1, node])
-        if state[node] > 0:
+        level = cores[node] + (state_watts[_ON, node] if computing[node] > 0 else state_watts[_IDLE, node])
+        if state[node] != _ON:
             asked = ready[node] < math.inf
-            if date <= now and state[node] == 3 and not asked and not woken[node]:
-                level = state_watts[3, node]
-            if state[node] == 2 and off[node] > date:
-                level = max(level, state_watts[2, node])
+            if date <= now and state[node] == _OFF and not asked and not woken[node]:
+                level = state_watts[_OFF, node]
+            if state[node] == _GOING_DOWN and off[node] > date:
+                level = max(level, state_watts[_GOING_DOWN, node])
             if (asked and ready[node] > date) or (woken[node] and woken_ready > date):
-                level = max(level, state_watts[4, node])
+                level = max(level, state_watts[_BOOTING, node])
         if node == changed:
             level = max(level, more)
         total += level
@@ -186,12 +189,12 @@ def most_cores(
         if processors[2, processor] > 0:
             continue
         free[processor] = processors[1, processor] - held[processor]
-        if state[node] > 0:
+        if state[node] != _ON:
             continue
         beside = shares[1] if held[processor] > 0 else shares[2]
         cost[processor] = watts[processor] * (shares[0] - beside)
         if not used[node]:
-            more = state_watts[0, node] - state_watts[1, node]
+            more = state_watts[_ON, node] - state_watts[_IDLE, node]
             cost[processor] += more / cores[node] if more > 0.0 else more
     count, total = 0, 0.0
     for processor in np.argsort(cost):
