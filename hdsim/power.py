@@ -1,7 +1,7 @@
 """Power management: nodes that sleep when idle and are woken for jobs, and caps. ``conf/power`` selects the classes.
 
 The states of nodes, their watts and the seconds of their changes are those of the platform
-(:class:`hdsim.platform.states.NodeState`).
+(:class:`hdsim.platform.node_state.NodeState`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.errors import ConfigError, nearest, not_one_of
+from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, node_power
-from hdsim.platform.states import Cap, NodeState
+from hdsim.platform.states import Cap
 from hdsim.util.inputs import read_csv
 from hdsim.util.rules import NULL, Rule, duration, integers_from, is_finite, require
 from hdsim.util.text import number_in

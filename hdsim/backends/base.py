@@ -200,7 +200,7 @@ class Backend:
             finally:
                 self.close()
 
-        return carry_out(play, setup.cluster, progress=progress, config=config), self.facts()
+        return carry_out(play, setup.cluster, progress=progress, config=config, facility=setup.facility), self.facts()
 
     def _fork(self, *arguments: Any, **options: Any) -> Simulation:
         """Makes the simulation whose forks the agent asks for, and the first of these."""

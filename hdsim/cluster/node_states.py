@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.platform.states import NodeState
+from hdsim.platform.node_state import NodeState
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class NodeStates:
     within any 60 s; further ones wait until the oldest of these is that long ago.
 
     Attributes:
-        state: (N,) :class:`hdsim.platform.states.NodeState`; ON for a node that is up, whether it serves a job or not.
+        state: (N,) :class:`hdsim.platform.node_state.NodeState`; ON for every node that is up.
         ready: (N,) s, when a node that boots, or has been asked to, will be up; infinite for others that are not up.
         n_away: Number of nodes that are not up.
         changes: Number of changes so far.

@@ -11,8 +11,8 @@ import numpy as np
 
 from hdsim.cluster.kernels.power import added_cores, committed_watts, most_cores, with_job, without_job
 from hdsim.errors import ConfigError
+from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, CORE_SHARES, IDLE_PACKAGE, IDLE_POWER, PSTATES, node_power
-from hdsim.platform.states import NodeState
 from hdsim.util.arrays import read_only
 from hdsim.util.copies import with_own_containers
 

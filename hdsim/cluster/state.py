@@ -44,8 +44,8 @@ from hdsim.cluster.stores.ordered import OrderedCores
 from hdsim.cluster.stores.quantities import NodeQuantities
 from hdsim.cluster.stores.sleeping import SleepingCores
 from hdsim.errors import BackendError, ConfigError, DecisionError, WorkloadError
+from hdsim.platform.node_state import NodeState
 from hdsim.platform.schema import CORES
-from hdsim.platform.states import NodeState
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.copies import with_own_containers
 from hdsim.util.intervals import Cores, to_ids, to_procset

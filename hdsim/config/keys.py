@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.facility.model import is_none
 from hdsim.util.rules import (
     ANYTHING,
     FLAG,
@@ -18,6 +17,7 @@ from hdsim.util.rules import (
     TEXT,
     TEXTS,
     Rule,
+    has_values,
     integers_from,
     is_finite,
 )
@@ -263,7 +263,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         rule = rules.get(key)
         if key == "site" and value in (None, {"path": None}):  # not a run of a site
             continue
-        if key == "facility" and (value is None or (isinstance(value, Mapping) and is_none(value))):
+        if key == "facility" and (value is None or (isinstance(value, Mapping) and not has_values(value))):
             continue
         if rule is None and isinstance(value, Mapping):
             checked[key] = dict(value)

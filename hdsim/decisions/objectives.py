@@ -11,16 +11,16 @@ import numpy as np
 from hdsim.decisions.base import Decisions, Objective, ObjectiveSetup, one_of, oversubscription_limit
 from hdsim.decisions.kernels.progress import busy_speed
 from hdsim.errors import ConfigError
-from hdsim.facility.model import QUANTITIES
+from hdsim.facility.quantities import QUANTITIES
 from hdsim.platform.power import OVERSUBSCRIBED, PSTATES, present_power
 from hdsim.scheduling.rules import TAU
 from hdsim.util.rules import is_finite
+from hdsim.util.units import JOULES_PER_KWH
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.util.arrays import Ints
 
-_JOULES_PER_KWH = 3.6e6
 _HOUR = 3600.0
 
 
@@ -322,7 +322,7 @@ class EnergyUnderWait(EnergyConsumption):
         cluster = self.cluster
         waiting = [*cluster.queue, *cluster.starting]
         amount = sum(cluster.size[job] for job in waiting) if self._by_cores else len(waiting)
-        return -self._watts() / _JOULES_PER_KWH - self.wait_weight * amount / _HOUR
+        return -self._watts() / JOULES_PER_KWH - self.wait_weight * amount / _HOUR
 
 
 class BoundedSlowdown(Objective):

@@ -113,8 +113,10 @@ class Processes(RemoteShare):
                 return method(*arguments, **settings)
             except (EOFError, OSError):
                 processes = {process.sentinel: process for process in self._vector.processes}
-                status = [processes[ended].exitcode for ended in wait(list(processes), _END)]  # type: ignore[index]
-                self._fault = BackendError(f"a process with environments died with status {status[0]}")
+                died = [processes[ended] for ended in wait(list(processes), _END)]  # type: ignore[index]
+                # Its sentinel may be ready a moment before its status is.
+                died[0].join(_END)
+                self._fault = BackendError(f"a process with environments died with status {died[0].exitcode}")
         return None
 
 

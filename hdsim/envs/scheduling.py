@@ -22,7 +22,6 @@ from hdsim.envs.episodes import Episodes, Trace, make_traces
 from hdsim.envs.shares import action_numbers
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.facility.dates import dated
-from hdsim.facility.model import is_none
 from hdsim.platform.load import load_platform
 from hdsim.platform.model import Platform
 from hdsim.platform.schema import QUANTITIES
@@ -32,6 +31,7 @@ from hdsim.simulation.replay import EpisodeBackend, ReplayBackend
 from hdsim.simulation.setup import ReplaySetup, model_settings, set_up
 from hdsim.simulation.simulation import Simulation
 from hdsim.util.resources import resolve
+from hdsim.util.rules import has_values
 from hdsim.workload.model import Workload
 
 
@@ -123,7 +123,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         #: Settings of the facility, empty without one.
         self.facility = dict(model_settings("facility", facility))
-        if is_none(self.facility):
+        if not has_values(self.facility):
             self.facility = {}
         traces = [dated(trace, self.facility) for trace in make_traces(workload, platform)]
         self.episodes = Episodes(traces, jobs, held_out, curriculum, curriculum_episodes, curriculum_start)
@@ -207,7 +207,6 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         if self._brings_jobs:
             workload = Workload.empty("<cluster>")
         seed, options = int(self.np_random.integers(2**63)), {**self._models, **self.options}
-        self._config = {"facility": self._models["facility"], "seed": seed} if self.facility else {}
         self._backend: ReplayBackend
         if self.runner is None:
             # The cluster refers weakly to the simulation, which makes its forks.
@@ -262,7 +261,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         info: dict[str, Any] = {"action_mask": self._mask.copy(), "invalid_action": not valid}
         self._over = over or truncated
         if self._over:
-            self.result = Result.of(self.cluster, interrupted=truncated, config=self._config)
+            self.result = Result.of(self.cluster, interrupted=truncated, facility=self._simulation.setup.facility)
             info["metrics"] = self.result.metrics
         reward = self.objective.reward(self._over) * self.reward_scale
         return self.problem.observe(), reward, over, truncated, info

@@ -12,12 +12,14 @@ import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.facility.dates import Dates
+from hdsim.facility.quantities import QUANTITIES
 from hdsim.facility.series import KINDS, Series, Signal, make_series
 from hdsim.facility.synthetic import synthetic
 from hdsim.platform.schema import CORES
 from hdsim.util.arrays import Floats
 from hdsim.util.copies import itself
 from hdsim.util.rules import NULL, POSITIVE, SEED, TEXT, check_keys, is_finite, require
+from hdsim.util.units import JOULES_PER_KWH
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -28,9 +30,6 @@ KEYS = (
     *("begin", "timezone", "pue", "temperature", "pue_by_temperature", "efficiency", "capacity"),
     *("price", "carbon", "seed"),
 )
-#: Quantities: energy of the machine and of the facility, and what the latter costs and emits.
-QUANTITIES = ("energy_kwh", "facility_kwh", "cost_eur", "carbon_grams")
-_JOULES = 3.6e6
 #: Keys that do not make a facility by themselves.
 _BESIDE = ("begin", "timezone", "capacity", "seed")
 #: Seconds after the last submission that generated series cover.
@@ -145,18 +144,22 @@ class Facility:
         for one in series.values():
             if not one.covers(0.0, last):
                 raise ConfigError(_uncovered(one, last), where=f"facility.{one.kind.key}")
-        load = {
-            key: Curve.of(given[key], low, high, key) if key in given else None
-            for key, low, high in (("pue", 1.0, math.inf), ("pue_by_temperature", 1.0, math.inf))
+        curves = {
+            key: Curve.of(given[key], low, high, key)
+            for key, low, high in (
+                ("pue", 1.0, math.inf),
+                ("pue_by_temperature", 1.0, math.inf),
+                ("efficiency", 0.01, 1.0),
+            )
+            if key in given
         }
-        efficiency = Curve.of(given["efficiency"], 0.01, 1.0, "efficiency") if "efficiency" in given else None
         full = float(platform.power @ platform.cores_per_processor)
         return cls(
             dates,
-            load["pue"],
-            load["pue_by_temperature"],
+            curves.get("pue"),
+            curves.get("pue_by_temperature"),
             series.get("temperature"),
-            efficiency,
+            curves.get("efficiency"),
             float(given.get("capacity", full)),
             series.get("price"),
             series.get("carbon"),
@@ -200,7 +203,7 @@ class Facility:
         """
         factor, unknown = self.factor(times, watts), np.full(len(times), np.nan)
         price, carbon = (unknown if one is None else one.at(times) for one in (self.price, self.carbon))
-        return np.array([np.ones(len(factor)), factor, factor * price, factor * carbon]) / _JOULES
+        return np.array([np.ones(len(factor)), factor, factor * price, factor * carbon]) / JOULES_PER_KWH
 
     def changes(self, begin: float, end: float) -> Floats:
         """Times (K,) in seconds, from one on and before another, at which a series changes or ends."""
@@ -267,8 +270,3 @@ class Outlook:
     def factor(self, watts: float) -> float:
         """Power that the facility takes at present for each W of the machine, if this draws `watts`."""
         return float(self._facility.factor(np.array([self._clock.now]), np.array([watts]))[0])
-
-
-def is_none(settings: Mapping[str, Any] | None) -> bool:
-    """Whether settings of the group ``facility`` have no value."""
-    return not settings or all(value is None for value in settings.values())

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hdsim.errors import PlatformError
 from hdsim.platform.checker import is_count, is_number
+from hdsim.platform.node_state import NodeState
 from hdsim.platform.schema import (
     CORES,
     GPU,
@@ -29,7 +30,6 @@ from hdsim.platform.schema import (
     inline_types,
     name_nodes,
 )
-from hdsim.platform.states import NodeState
 from hdsim.util.arrays import read_only
 from hdsim.util.copies import itself
 from hdsim.util.text import label_safe
@@ -70,8 +70,8 @@ class Platform:
         node_cpu: (N,) CPU of a node in cores, by default its cores without GPUs; a multiple of 1/1000.
         node_pods: (N,) maximum number of pods of a node, inf = unlimited.
         node_storage: (N,) ephemeral storage of a node in bytes, inf = unlimited.
-        state_watts: (5, N) W of a node by :class:`hdsim.platform.states.NodeState`, beside those of its processors when
-            it is up; NaN for the states of a node that is never switched off.
+        state_watts: (5, N) W of a node by :class:`hdsim.platform.node_state.NodeState`, beside those of its processors
+            when it is up; NaN for the states of a node that is never switched off.
         state_seconds: (5, N) s that going down and booting take.
         local_bandwidth: (K,) bandwidth of the link of each node of a cluster in byte/s, inf = unlimited.
         local_latency: (K,) latency of that link in seconds.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels import intervals
-from hdsim.platform.states import NodeState
+from hdsim.platform.node_state import NodeState
 from hdsim.util.arrays import Ints
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def present_power(
     Args:
         platform: The platform.
         busy: (P,) computing cores of each processor.
-        state: (N,) :class:`hdsim.platform.states.NodeState`, ON for all that are up; None: all are.
+        state: (N,) :class:`hdsim.platform.node_state.NodeState`, ON for all that are up; None: all are.
         down: Nodes out of service, which draw nothing.
     """
     cores = processor_power(platform.cores_per_processor, busy)

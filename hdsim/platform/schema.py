@@ -12,7 +12,7 @@ from typing import Any
 
 from hdsim.errors import PlatformError, nearest
 from hdsim.platform.checker import Checker, Section, Types, child_path
-from hdsim.platform.states import NodeState
+from hdsim.platform.node_state import STATE_NAMES, NodeState
 from hdsim.util.text import shown, unused
 from hdsim.util.units import parse_bandwidth, parse_cpu, parse_latency, parse_size
 
@@ -99,7 +99,7 @@ class NodeType:
     storage: float  # ephemeral storage in MB
     labels: dict[str, str]
     taints: tuple[Taint, ...]
-    #: Watts beside those of processors, and seconds, by :class:`hdsim.platform.states.NodeState`; NaN: no such state.
+    #: Watts beside those of processors, and seconds, by :class:`NodeState`; NaN: no such state.
     states: list[tuple[float, float]]
 
 
@@ -189,8 +189,6 @@ def _node_type(checker: Checker, value: Any, path: str, types: Types) -> NodeTyp
     )
 
 
-#: Keys of the power states of a node, in order of :class:`hdsim.platform.states.NodeState`.
-STATES = tuple(state.name.lower() for state in NodeState)
 #: Those that have a duration, and those that a node has which is never switched off.
 _CHANGES, _UP = ("going_down", "booting"), ("on", "idle")
 
@@ -199,11 +197,11 @@ def _states(checker: Checker, holder: Mapping[str, Any], path: str) -> list[tupl
     """Returns watts and seconds of a node type by power state."""
     place = child_path(path, "states")
     given = holder.get("states")
-    found = {} if given is None else checker.object(given, place, optional=STATES)
+    found = {} if given is None else checker.object(given, place, optional=STATE_NAMES)
     if found.keys() & set(_CHANGES) and "off" not in found:
         checker.fault(child_path(place, "off"), "expected a value beside going_down and booting, got none")
     states = []
-    for name in STATES:
+    for name in STATE_NAMES:
         where, required = child_path(place, name), ("watts", "seconds") if name in _CHANGES else ("watts",)
         entry = checker.object(found[name], where, required=required) if found.get(name) is not None else {}
         missing = 0.0 if name in _UP or "off" in found else math.nan

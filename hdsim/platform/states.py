@@ -1,25 +1,15 @@
-"""Power states of nodes, and the times that nodes spend in them."""
+"""Times that nodes spend in power states, and limits on their power."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hdsim.platform.node_state import NodeState
 from hdsim.util.copies import itself
-
-
-class NodeState(IntEnum):
-    """Power state of a node; a node that is down, out of service by a failure, is in none of them."""
-
-    ON = 0  # serves a job, or more generally is up
-    IDLE = 1  # up, and serves no job
-    GOING_DOWN = 2
-    OFF = 3
-    BOOTING = 4
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from hdsim.report.colors import GREEN, ORANGE, PURPLE
 from hdsim.report.jobs import bars
 from hdsim.results.run_directory.formats import HOUR_COLUMNS, OWNER_COLUMNS, numbers, read_columns, texts_reader
 from hdsim.util.arrays import Floats, Ints
+from hdsim.util.units import JOULES_PER_KWH
 
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
@@ -83,7 +84,7 @@ def electricity(run: Run) -> Panel | None:
     found = hourly(run)
     if found is None or not len(run.jobs["job_id"]):
         return None
-    watts = found.columns["facility_kwh"] * 3.6e6 / found.seconds
+    watts = found.columns["facility_kwh"] * JOULES_PER_KWH / found.seconds
     unit, size = _unit(watts)
     x = Axis("Time since first submission", "time", 0.0, run.end_time if run.end_time > 0 else 1.0)
     top = float(np.nanmax(watts, initial=0.0)) / size

@@ -35,6 +35,7 @@ from hdsim.report.colors import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE,
 from hdsim.report.lanes import nodes_of, processors_of, spans_of, strip_of
 from hdsim.results import series
 from hdsim.util.arrays import Ints
+from hdsim.util.units import JOULES_PER_KWH
 
 if TYPE_CHECKING:
     from hdsim.results.run_directory.reader import Run
@@ -282,7 +283,7 @@ def power(run: Run) -> Panel | None:
     )
     watts = series.StepFunction(steps.times, steps.values / size, steps.end)
     joules = steps.integral()
-    energy = f"{joules / 3.6e6:,.1f} kWh" if joules >= 3.6e6 else f"{joules:,.0f} J"
+    energy = f"{joules / JOULES_PER_KWH:,.1f} kWh" if joules >= JOULES_PER_KWH else f"{joules:,.0f} J"
     note = f"All cores together, idle ones included: {watts.mean():,.3g} {unit} on average, {energy} in all."
     return _over_time(
         run, "power", "Power", note, Axis(f"Power ({unit})"), (_curve("power", watts, PURPLE, filled=True),)

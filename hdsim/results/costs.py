@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hdsim.facility.kernels.splitting import split_idle
-from hdsim.facility.model import QUANTITIES, Facility
+from hdsim.facility.model import Facility
+from hdsim.facility.quantities import QUANTITIES
 from hdsim.platform.power import COMPUTING, IDLE_POWER, PSTATES
 from hdsim.results import series
 from hdsim.results.segments import powered_until

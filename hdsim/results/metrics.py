@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import UNFINISHED, FinalState
+from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES, state_energy
-from hdsim.platform.states import NodeState
 from hdsim.scheduling.rules import TAU
 from hdsim.workload.slack import slack_of
 
@@ -68,7 +68,7 @@ QUANTITIES = (
     "execution_time",
     "slowdown_factor",
 )
-#: Power states of nodes, see :class:`hdsim.platform.states.NodeState`, in words, and where they are known.
+#: Power states of nodes, see :class:`hdsim.platform.node_state.NodeState`, in words, and where they are known.
 _STATES = {
     "on": "that serve a job",
     "idle": "that are up and idle",

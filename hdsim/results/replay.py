@@ -134,7 +134,7 @@ class FullReplay(Replay, Protocol):
 
     @property
     def state_seconds(self) -> Floats:
-        """(5, N) s of each node in each :class:`hdsim.platform.states.NodeState`, for as long as energy counts."""
+        """(5, N) s of each node in each :class:`hdsim.platform.node_state.NodeState`, for as long as energy counts."""
 
     @property
     def energy_joules(self) -> float:

@@ -17,9 +17,9 @@ from procset import ProcSet
 
 from hdsim.cluster.state import FinalState
 from hdsim.errors import nearest
-from hdsim.facility.model import Facility, is_none
+from hdsim.facility.quantities import QUANTITIES
 from hdsim.platform import power
-from hdsim.platform.states import NodeState
+from hdsim.platform.node_state import NodeState
 from hdsim.results import details
 from hdsim.results.metrics import slowdown, summary
 from hdsim.results.period import Period
@@ -290,7 +290,7 @@ class Result(Schedule):
 
     @cached_property
     def state_seconds(self) -> NDArray[np.float64]:
-        """(5, N) s that each node spent in each :class:`hdsim.platform.states.NodeState`, for as long as energy counts.
+        """(5, N) s that each node spent in each :class:`NodeState`, for as long as energy counts.
 
         A node that is down is in none of them.
         """
@@ -306,14 +306,12 @@ class Result(Schedule):
 
     @cached_property
     def costs(self) -> Costs | None:
-        """Energy, price and emissions in the facility of the settings (``facility``), None without one."""
-        settings = self.config.get("facility")
-        if is_none(settings):
+        """Energy, price and emissions in the facility, None without one."""
+        if self.facility is None:
             return None
         from hdsim.results.costs import Costs
 
-        facility = Facility.of(settings, self.platform, self.workload, int(self.config.get("seed", 0)))
-        return None if facility is None else Costs(self, facility)
+        return Costs(self, self.facility)
 
     @cached_property
     def oversubscribed(self) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
@@ -351,12 +349,10 @@ class Result(Schedule):
         return np.array(changes, np.float64).reshape(-1, 3)
 
     def _costs_of_jobs(self) -> dict[str, Callable[[], Column]]:
-        """Makers of the columns of :data:`hdsim.results.costs.QUANTITIES`, of those that are known."""
+        """Makers of the columns of :data:`hdsim.facility.quantities.QUANTITIES`, of those that are known."""
         costs = self.costs
         if costs is None:
             return {}
-        from hdsim.results.costs import QUANTITIES
-
         return {name: partial(lambda row: costs.jobs[row].copy(), QUANTITIES.index(name)) for name in costs.known}
 
     def _interval_sets(self) -> Column:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.job_state import FailedStart
     from hdsim.cluster.state import Cluster
     from hdsim.cluster.time_breakdown import TimeBreakdown
+    from hdsim.facility.model import Facility
     from hdsim.gangs.simulation import GangRun
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
@@ -50,6 +51,7 @@ class Schedule:
     outages: Outages | None = None
     node_states: StateSpans | None = None
     caps: tuple[Cap, ...] = ()
+    facility: Facility | None = None
     time_breakdown: TimeBreakdown | None = None
     gangs: Mapping[int, GangRun] = field(default_factory=dict)
     interrupted: bool = False

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
+from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES, busy_nodes_after, power_after
-from hdsim.platform.states import NodeState
 from hdsim.results.segments import powered_until
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _down(result: Replay, amounts: Floats) -> StepFunction:
 
 
 def nodes_by_state(result: Replay) -> dict[str, StepFunction]:
-    """Nodes in each :class:`hdsim.platform.states.NodeState`, by its name in small letters; ``down`` is by failures."""
+    """Nodes in each :class:`NodeState`, by its name in small letters; ``down`` is by failures."""
     nodes, end = float(result.platform.n_nodes), result.end_time
     ran = result.segments
     times = np.concatenate([ran.begin, ran.end])

@@ -41,7 +41,6 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     from hdsim.backends.base import make_backend
     from hdsim.decisions import DecisionProblem
     from hdsim.decisions.episode_settings import check_episode_settings, split
-    from hdsim.facility.model import Facility
     from hdsim.results.own_metrics import load_metrics
     from hdsim.results.period import Period
     from hdsim.scheduling.agent import make_agent
@@ -59,7 +58,10 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     platform = read_platform(config, backend)
     workload = read_workload(config, platform, backend=backend)
     Period.checked(config, workload.submission_time)
-    Facility.of(config.get("facility"), platform, workload, config["seed"])
+    if config.get("facility"):
+        from hdsim.facility.model import Facility
+
+        Facility.of(config["facility"], platform, workload, config["seed"])
     backend.check(platform, workload, **{key: config[key] for key in MODELS})
     return Inputs(platform, workload, agent, backend)
 

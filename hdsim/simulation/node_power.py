@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hdsim.cluster.stores.sleeping import SleepingCores
-from hdsim.platform.states import NodeState
+from hdsim.platform.node_state import NodeState
 from hdsim.simulation.agenda import AFTER_ENDS
 from hdsim.util.copies import with_own_containers
 

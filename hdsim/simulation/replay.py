@@ -24,6 +24,7 @@ from hdsim.simulation import watch
 from hdsim.simulation.terminal import ReplayBar, collecting_less, signals_received
 
 if TYPE_CHECKING:
+    from hdsim.facility.model import Facility
     from hdsim.scheduling.agent import Agent
     from hdsim.simulation.setup import ReplaySetup
 
@@ -80,6 +81,7 @@ def carry_out(
     *,
     progress: Shown,
     config: Mapping[str, Any] | None,
+    facility: Facility | None,
     engine: Mapping[str, str] | None = None,
     agent: Agent | None = None,
 ) -> Result:
@@ -90,6 +92,7 @@ def carry_out(
         cluster: The state that the replay changes.
         progress: Show the bar, or watch the replay.
         config: Configuration, stored in the result.
+        facility: The facility around the machine, None without.
         engine: Parts of the engine in use, stored in the result.
         agent: The agent that alone decides, None beside a backend.
 
@@ -100,10 +103,8 @@ def carry_out(
     begin = time.perf_counter()
 
     def result(*, interrupted: bool) -> Result:
-        seconds = time.perf_counter() - begin
-        return Result.of(
-            cluster, interrupted=interrupted, config=dict(config or {}), wall_seconds=seconds, engine=dict(engine or {})
-        )
+        facts = {"config": dict(config or {}), "facility": facility, "engine": dict(engine or {})}
+        return Result.of(cluster, interrupted=interrupted, wall_seconds=time.perf_counter() - begin, **facts)
 
     with (
         collecting_less(),

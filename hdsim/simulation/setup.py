@@ -14,7 +14,6 @@ import numpy as np
 from hdsim.cluster.state import Cluster
 from hdsim.contention import Contention
 from hdsim.errors import ConfigError, WorkloadError, not_one_of
-from hdsim.facility.model import Facility, Outlook
 from hdsim.failures import External, Failures
 from hdsim.network import Network
 from hdsim.platform.schema import CORES, QUANTITIES
@@ -28,9 +27,11 @@ from hdsim.simulation.gang_jobs import GangJobs
 from hdsim.util.arrays import Ints
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.resources import options
+from hdsim.util.rules import has_values
 from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
+    from hdsim.facility.model import Facility
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
 
@@ -62,6 +63,7 @@ class ReplaySetup:
     network: Network | None  # network model, None if there are no messages
     failures: Failures | None  # failure model, None without failures
     power: PowerManagement | None  # power management, None where nodes do not sleep
+    facility: Facility | None  # what surrounds the machine, None without
     infeasible: Ints  # jobs that do not fit on the empty platform
     seed: int
     rng: np.random.Generator  # source of the draws of the scheduler, also ``cluster.rng``
@@ -162,9 +164,9 @@ def set_up(
         has_core_ids=has_core_ids,
         rng=rng,
     )
-    surrounding = Facility.of(model_settings("facility", facility), platform, workload, seed)
-    if surrounding is not None:
-        make_cluster = partial(_in_facility, make_cluster, surrounding)
+    surroundings = _facility_of(facility, platform, workload, seed)
+    if surroundings is not None:
+        make_cluster = partial(_in_facility, make_cluster, surroundings)
     cluster = None if has_core_ids and platform.kind == CORES else make_cluster()
     if cluster is None:
         infeasible = infeasible_jobs(platform, workload)
@@ -181,11 +183,23 @@ def set_up(
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
     if management is not None:
         log.info("power: nodes that sleep are replayed by events, not in compiled code")
-    return ReplaySetup(agent, make_cluster, model, links, breakdowns, management, infeasible, seed, rng)
+    return ReplaySetup(agent, make_cluster, model, links, breakdowns, management, surroundings, infeasible, seed, rng)
+
+
+def _facility_of(spec: Model, platform: Platform, workload: Workload, seed: int) -> Facility | None:
+    """Makes a facility, whose modules only runs in one load."""
+    given = model_settings("facility", spec)
+    if not has_values(given):
+        return None
+    from hdsim.facility.model import Facility
+
+    return Facility.of(given, platform, workload, seed)
 
 
 def _in_facility(make_cluster: Callable[[], Cluster], facility: Facility) -> Cluster:
     """Creates a cluster whose schedulers know of its facility."""
+    from hdsim.facility.model import Outlook
+
     cluster = make_cluster()
     cluster.facility = Outlook(facility, cluster)
     return cluster

@@ -254,7 +254,8 @@ class Simulation:
             replay(self.env, cluster, self.agent, stop, bar, check=self._check)
 
         parts = {"cores": type(cluster.cores).__name__, "mode": "events", "executor": self.env.executor}
-        return carry_out(run, cluster, progress=progress, config=config, engine=parts, agent=self.agent)
+        facts: dict[str, Any] = {"config": config, "facility": self.setup.facility, "engine": parts}
+        return carry_out(run, cluster, progress=progress, agent=self.agent, **facts)
 
     def fork(
         self,
@@ -323,7 +324,13 @@ class Simulation:
         with signals_received() as stop, closing(ReplayBar(self._jobs, shown=progress)) as bar:
             compiled.run(stop, bar)
         seconds, parts = time.perf_counter() - begin, dict(compiled.engine)
-        result = compiled.result(interrupted=bool(stop), config=dict(config or {}), wall_seconds=seconds, engine=parts)
+        facts = {
+            "config": dict(config or {}),
+            "wall_seconds": seconds,
+            "engine": parts,
+            "facility": self.setup.facility,
+        }
+        result = compiled.result(interrupted=bool(stop), **facts)
         self._over = True
         if "cluster" in vars(self):
             compiled.fill(self.cluster)

@@ -87,6 +87,11 @@ def require(group: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) ->
         raise ConfigError.many(found)
 
 
+def has_values(settings: Mapping[str, Any] | None) -> bool:
+    """Whether any setting of a group is given."""
+    return settings is not None and any(value is not None for value in settings.values())
+
+
 def duration(value: float | str, where: str, *, zero: bool = False) -> float:
     """Returns a setting in seconds, given as a number or as a text with a unit; `zero` allows 0.
 

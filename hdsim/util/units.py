@@ -19,6 +19,7 @@ from hdsim.errors import nearest
 
 #: Longest time in seconds that inputs may hold: floats are 0.0001 s apart there.
 LONGEST_TIME = 1e12
+JOULES_PER_KWH = 3.6e6
 _PREFIXES = {"": 1, "K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY_PREFIXES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 

@@ -190,15 +190,16 @@ def test_workers_that_are_lost_again_and_again_are_one_error(nodes: Nodes, monke
 
 
 @pytest.mark.ci
-def test_a_cluster_without_nodes_is_one_error(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The last of the tests on these nodes.
-    def remove_all(_: Any) -> None:
-        while len(nodes):
-            nodes.remove()
+def test_a_cluster_without_nodes_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ray_nodes(2) as nodes:
 
-    at_step(monkeypatch, {95: remove_all})
-    with pytest.raises(BackendError, match="expected a node with processors in the Ray cluster, none is left"):
-        train(tmp_path, *PPO, *on(nodes, 2))
+        def remove_all(_: Any) -> None:
+            while len(nodes):
+                nodes.remove()
+
+        at_step(monkeypatch, {95: remove_all})
+        with pytest.raises(BackendError, match="expected a node with processors in the Ray cluster, none is left"):
+            train(tmp_path, *PPO, *on(nodes, 2))
 
 
 @pytest.mark.ci

@@ -19,7 +19,7 @@ import hdsim
 from hdsim import Agent, FinalState, Platform, Workload, simulate
 from hdsim.backends.base import make_backend
 from hdsim.errors import ConfigError, DecisionError, PlatformError
-from hdsim.platform.states import NodeState
+from hdsim.platform.node_state import NodeState
 from hdsim.power import PowerManagement
 from hdsim.results import metrics, series
 from hdsim.results.result import Result

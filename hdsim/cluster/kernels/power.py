@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import kernel
-from hdsim.platform.states import NodeState
+from hdsim.platform.node_state import NodeState
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -52,7 +52,7 @@ def committed_watts(
         processors: (3, P) nodes, ascending, and cores of the processors, and whether each is a GPU.
         watts: (P,) W of a computing core.
         shares: (3,) parts of it that a core draws: computing, idle beside a busy core of its processor, other.
-        state: (N,) :class:`hdsim.platform.states.NodeState`.
+        state: (N,) :class:`hdsim.platform.node_state.NodeState`.
         ready: (N,) s, when nodes that are not up will be up.
         off: (N,) s, when nodes that go down will be off.
         state_watts: (5, N) W by state.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.cluster.stores.failing import FailingCores
-from hdsim.platform.states import NodeState
+from hdsim.platform.node_state import NodeState
 
 if TYPE_CHECKING:
     from hdsim.cluster.node_states import NodeStates

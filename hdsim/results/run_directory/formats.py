@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
-from hdsim.platform.states import NodeState
+from hdsim.facility.quantities import QUANTITIES
 from hdsim.util import inputs
 from hdsim.util.files import dump_json
 from hdsim.util.version import __version__
@@ -91,10 +91,8 @@ ALLOCATION_COLUMNS = ("job_id", "attempt", "begin", "end", "allocated_resources"
 #: Metrics that depend on wall time. The manifest holds them, so that equal runs have equal files.
 WALL_METRICS = ("jobs_per_second",)
 NODE_STATE_COLUMNS = ("node", "state", "begin", "end")
-#: Names of :class:`hdsim.platform.states.NodeState` in node_states.csv.
-STATE_NAMES = tuple(state.name.lower() for state in NodeState)
 CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")
-_COSTS = ("energy_kwh", "facility_kwh", "cost_eur", "carbon_grams", "peak_watts")
+_COSTS = (*QUANTITIES, "peak_watts")
 #: Columns of costs by hour, by job and by user and account.
 HOUR_COLUMNS = ("begin", "date", *_COSTS, "price", "carbon")
 JOB_COST_COLUMNS = ("job_id", *_COSTS)

@@ -21,6 +21,7 @@ from hdsim.cluster.stores.quantities import NodeAmounts
 from hdsim.errors import ConfigError
 from hdsim.failures import Outages
 from hdsim.platform.model import Platform
+from hdsim.platform.node_state import STATE_NAMES
 from hdsim.platform.states import StateSpans
 from hdsim.results import details
 from hdsim.results.metrics import register
@@ -36,7 +37,6 @@ from hdsim.results.run_directory.formats import (
     OWN_COLUMNS,
     POD_TIMES,
     RUN,
-    STATE_NAMES,
     WALL_METRICS,
     Reader,
     integers,

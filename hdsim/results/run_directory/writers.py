@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
 from hdsim.gangs.output import write_gangs
-from hdsim.platform.states import NodeState, StateSpans
+from hdsim.platform.node_state import STATE_NAMES, NodeState
+from hdsim.platform.states import StateSpans
 from hdsim.results import details, series
 from hdsim.results.metrics import full, slowdown
 from hdsim.results.period import Period
@@ -31,7 +32,6 @@ from hdsim.results.run_directory.formats import (
     JOB_COST_COLUMNS,
     NODE_STATE_COLUMNS,
     OWNER_COLUMNS,
-    STATE_NAMES,
     WALL_METRICS,
     schedule_csv,
     write_json,
