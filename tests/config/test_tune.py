@@ -193,7 +193,8 @@ def test_several_processes_evaluate_each_trial_once(hdsim: Hdsim, tmp_path: Path
     ok(hdsim("tune", *GRID, "tune.trials=4", "--jobs", 2))
     ok(hdsim("tune", *GRID, "tune.trials=10", "--jobs", 2))
     rows = table(tmp_path / "tuned")
-    assert [int(row["trial"]) for row in rows] == list(range(10))
+    # All of the space, which has nine points.
+    assert [int(row["trial"]) for row in rows] == list(range(9))
     values = {(row["agent.job_policy"], row["agent.backfill"]): row["mean_bounded_slowdown"] for row in rows}
     assert all(values[row["agent.job_policy"], row["agent.backfill"]] == row["mean_bounded_slowdown"] for row in rows)
 
