@@ -11,8 +11,7 @@ from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.facility.series import WINDOWS
 from hdsim.scheduling.deferral import SIGNALS, Deferral, DeferringQueue
-from hdsim.util.rules import numbers_between, require
-from hdsim.util.units import parse_duration
+from hdsim.util.rules import duration, numbers_between, require
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -62,8 +61,8 @@ class DeferringAgent(ClassicAgent):
             )
         require("agent", {"gain": numbers_between(0, 1)}, {"gain": gain})
         self._defer, self._gain = defer, float(gain)
-        self._longest = math.inf if longest is None else _seconds(longest, "longest")
-        self._margin = _seconds(margin, "margin")
+        self._longest = math.inf if longest is None else duration(longest, "agent.longest", zero=True)
+        self._margin = duration(margin, "agent.margin", zero=True)
         if self.rules is None:
             raise ConfigError("expected an order that starts jobs, got void", where="agent.job_policy")
         if self.rules.order.network is not None or self.rules.order.stateful:
@@ -92,13 +91,3 @@ class DeferringAgent(ClassicAgent):
         self._queue = self._candidates = DeferringQueue(cluster, self._order, plan)
         if rules.candidates is not None:
             self._candidates = DeferringQueue(cluster, rules.candidates, plan)
-
-
-def _seconds(value: float | str, key: str) -> float:
-    try:
-        seconds = parse_duration(value) if isinstance(value, str) else float(value)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error), where=f"agent.{key}") from None
-    if not seconds >= 0:
-        raise ConfigError(f"expected seconds >= 0 or a duration such as 6h, got {value!r}", where=f"agent.{key}")
-    return seconds

@@ -251,6 +251,12 @@ class Workload:
         made = {key: _column(key, value, len(self), self.source) for key, value in columns.items()}
         return dataclasses.replace(self, **_frozen(made))
 
+    @cached_property
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the columns of `further`, and of the fields of `extra` that some job has."""
+        fields = (key for one in self.extra.tolist() if one for key in one)
+        return tuple(dict.fromkeys([*self.further, *fields]))
+
     def own_column(self, name: str) -> NDArray[Any]:
         """Returns a column of `further`, or else a field of `extra` as a (J,) column.
 
@@ -278,11 +284,10 @@ class Workload:
         return {}
 
     def _own_column(self, name: str) -> NDArray[Any]:
+        if name not in self.own_names:
+            message = f"expected a field of some job, got '{name}'{nearest(name, self.own_names)}; there are: "
+            raise WorkloadError(f"{message}{', '.join(self.own_names) or 'none'}", where=self.source)
         fields: list[Mapping[str, Any]] = [one or {} for one in self.extra.tolist()]
-        known = dict.fromkeys([*self.further, *(key for one in fields for key in one)])
-        if name not in known:
-            message = f"expected a field of some job, got '{name}'{nearest(name, known)}; there are: "
-            raise WorkloadError(f"{message}{', '.join(known) or 'none'}", where=self.source)
         values = [one.get(name) for one in fields]
         if all(value is None or isinstance(value, int | float) for value in values):
             column = np.array([math.nan if value is None else float(value) for value in values])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
 
 from hdsim.errors import ConfigError
 from hdsim.util.arrays import Floats, read_only
-from hdsim.util.rules import is_finite, numbers_between
-from hdsim.util.units import parse_duration
+from hdsim.util.rules import duration, numbers_between
 from hdsim.workload.model import Workload
 
 #: Columns of one's own: seconds from the submission to the latest start, and the latest end.
@@ -29,10 +27,9 @@ def slack_of(workload: Workload) -> Floats | None:
     Raises:
         WorkloadError: A column has other values than numbers.
     """
-    names = {*workload.further, *(key for one in workload.extra.tolist() if one for key in one)}
-    if SLACK in names:
+    if SLACK in workload.own_names:
         slack = _numbers(workload, SLACK)
-    elif DEADLINE in names:
+    elif DEADLINE in workload.own_names:
         slack = _numbers(workload, DEADLINE) - workload.submission_time - workload.requested_time
     else:
         return None
@@ -57,7 +54,10 @@ def with_slack(workload: Workload, share: float | None, time: Any, *, seed: int)
     fault = numbers_between(0, 1).fault(share, "workload.slack.share")
     if fault is not None:
         raise fault
-    bounds = [_seconds(one) for one in (time if isinstance(time, list | tuple) else (time, time))]
+    bounds = [
+        duration(one, "workload.slack.time", zero=True)
+        for one in (time if isinstance(time, list | tuple) else (time, time))
+    ]
     if len(bounds) != 2 or not bounds[0] <= bounds[1]:
         raise ConfigError(f"expected a time or [low, high], got {time!r}", where="workload.slack.time")
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STREAM,)))
@@ -76,15 +76,3 @@ def _numbers(workload: Workload, name: str) -> Floats:
     if column.dtype.kind not in "iuf":
         raise ConfigError(f"expected numbers of seconds in the column {name}", where=workload.source)
     return column.astype(np.float64)
-
-
-def _seconds(value: Any) -> float:
-    try:
-        seconds = parse_duration(value) if isinstance(value, str) else float(value) if is_finite(value) else math.nan
-    except ValueError as error:
-        raise ConfigError(str(error), where="workload.slack.time") from None
-    if not seconds >= 0:
-        raise ConfigError(
-            f"expected seconds >= 0 or a duration such as 24h, got {value!r}", where="workload.slack.time"
-        )
-    return seconds

@@ -55,7 +55,6 @@ RULES = {
     "committed": (NUMBERS["none"], True),
     "rlscheduler": (NUMBERS["rlscheduler"], True),
 }
-_NUMBERS = {number for number, _ in RULES.values()}
 #: Plain orders that may be followed, as powers of run time and cores: sjf, smallest area, and ones beside it.
 PLAIN = ((1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
 #: A weight; products of larger ones would exceed the range of numbers.
@@ -462,7 +461,8 @@ def scores(
     jobs, known, queued = _submitted(queued, cluster)
     # Algorithms without weights of their own, also those of one's own, count as EASY.
     rule = NUMBERS.get(backfill, NUMBERS["easy"])
-    rule = rule if rule in _NUMBERS else NUMBERS["easy"]
+    if all(rule != number for number, _ in RULES.values()):
+        rule = NUMBERS["easy"]
     networks = read_networks(network, rule, commit_head)
     of_cluster, key = _CHECKS.setdefault(cluster, {}), (network, rule, commit_head)
     if key not in of_cluster:
