@@ -89,11 +89,14 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
 
 
 def _compile_in_turn(compiled: Any) -> None:
-    """Has a kernel compiled by one process at a time, and for types only: not once more for each constant argument."""
+    """Has a kernel compiled by one process at a time, and for types only: not once more for each constant argument.
+
+    Other processes may compile the kernels of other modules meanwhile.
+    """
     for_types = compiled.compile
 
     def compile_in_turn(types: Any) -> Any:
-        with _in_turn(), _without_collections():
+        with _in_turn(compiled.py_func.__module__), _without_collections():
             return for_types(tuple(numba.types.unliteral(each) for each in types))
 
     compiled.compile = compile_in_turn
@@ -115,9 +118,9 @@ if _HAS_NUMBA:
     _HELD: list[IO[str]] = []  # the open file of the lock while this process compiles
 
     @contextlib.contextmanager
-    def _in_turn() -> Iterator[None]:
-        """Lets one process at a time compile kernels; the others then find its machine code."""
-        folder = writable_folder()
+    def _in_turn(module: str) -> Iterator[None]:
+        """Lets one process at a time compile kernels of a module; the others then find its machine code."""
+        folder = folder_of(module) if module.startswith(PREFIX) else writable_folder()
         with global_compiler_lock:
             if folder is None or _HELD:  # a kernel that another one calls
                 yield
