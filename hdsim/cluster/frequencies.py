@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.errors import ConfigError
 from hdsim.platform.frequencies import FrequencyTable, slowdown
 from hdsim.util.copies import with_own_containers
 from hdsim.workload.frequency_bound import frequency_bound_of
@@ -22,6 +23,21 @@ NOMINAL = math.nan
 def same(first: float, second: float) -> bool:
     """Returns whether two frequencies in GHz are the same, NaN for the nominal one."""
     return first == second or (math.isnan(first) and math.isnan(second))
+
+
+def refuse_frequencies(frequencies: Frequencies | None, name: str) -> None:
+    """Refuses frequencies for an agent that plans with the nominal one.
+
+    Args:
+        frequencies: Those of the cluster, None where there are none.
+        name: Name of the agent.
+
+    Raises:
+        ConfigError: Jobs get others than the nominal one by power management.
+    """
+    if frequencies is not None and (frequencies.slows or not math.isnan(frequencies.default)):
+        message = f"expected power.frequency=null and power.when_capped=wait with {name}, which plans without them"
+        raise ConfigError(message, where="power")
 
 
 class Frequencies:
