@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Kinds of caps.
 KINDS = ("hard", "soft")
-#: What a job does that would break a hard cap.
+#: Choices for jobs that would break a hard cap.
 WHEN_CAPPED = ("wait", "slow")
 #: Name of the cap of all nodes.
 MACHINE = "machine"

@@ -79,7 +79,7 @@ class Frequencies:
         Raises:
             WorkloadError: A share of frequency-bound work is no number from 0 to 1.
         """
-        # What has a fixed duration takes as long at any frequency.
+        # A job of fixed duration takes as long at any frequency.
         self._bound += np.where(jobs.fixed_duration, 0.0, frequency_bound_of(jobs)).tolist()
 
     def checked(self, ghz: float) -> float:

@@ -319,7 +319,7 @@ class Cluster:
 
         It returns a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node
         may give, (N,). Under hard caps no placement breaks one; nodes under a cap that the core policy's choice would
-        break are left out. Where jobs are slowed under caps, the highest frequency has precedence over the core policy.
+        break are left out. If jobs are slowed under caps, the highest frequency has precedence over the core policy.
         """
         return self.cores.pick if self.budget is None else self._pick_under_caps
 
@@ -871,7 +871,7 @@ class Cluster:
         before = frequencies.of(job)
         if before == ghz or (math.isnan(before) and math.isnan(ghz)):
             return
-        # What is left of the requested time is stretched.
+        # The rest of the requested time is stretched.
         ratio = frequencies.slowdown(job, ghz) / frequencies.slowdown(job, before)
         if self.budget is not None:
             end = self.budget.release(job)

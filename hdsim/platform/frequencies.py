@@ -10,7 +10,8 @@ import numpy as np
 from hdsim.util.arrays import read_only
 
 if TYPE_CHECKING:
-    from hdsim.platform.model import Platform
+    from collections.abc import Sequence
+
     from hdsim.util.arrays import Floats
 
 
@@ -83,18 +84,21 @@ def slowdown(frequency_bound: Any, nominal: float, ghz: float) -> Any:
     return frequency_bound * (nominal / ghz) + (1.0 - frequency_bound)
 
 
-def frequency_table(platform: Platform) -> FrequencyTable | None:
-    """Returns the frequencies that all processor types but GPUs share; None if some have none, or others."""
-    cpus = np.unique(platform.processor_type[~platform.is_gpu]).tolist()
-    clocks = {float(platform.processor_type_specs[one]["clock_rate"]) for one in cpus}
-    known = {tuple(point.ghz for point in platform.operating_points[one]) for one in cpus}
-    if len(clocks) != 1 or len(known) != 1:
+def shared_frequencies(
+    clocks: Sequence[float], points: Sequence[tuple[OperatingPoint, ...]], types: Sequence[int]
+) -> FrequencyTable | None:
+    """Returns the frequencies that some processor types share; None if one of them has none, or others.
+
+    Args:
+        clocks: (T,) nominal frequency of each processor type, GHz.
+        points: (T,) operating points of each, ascending.
+        types: Indices of the types.
+    """
+    nominal, ghz = clocks[types[0]], tuple(point.ghz for point in points[types[0]])
+    if not ghz or any((clocks[one], tuple(point.ghz for point in points[one])) != (nominal, ghz) for one in types):
         return None
-    (nominal,), (ghz,) = clocks, known
-    if not ghz:
-        return None
-    more = np.zeros((len(ghz), len(platform.operating_points)))
-    for one in cpus:
-        watts = np.array([point.watts for point in platform.operating_points[one]])
+    more = np.zeros((len(ghz), len(points)))
+    for one in types:
+        watts = np.array([point.watts for point in points[one]])
         more[:, one] = watts - watts[ghz.index(nominal)]
     return FrequencyTable(nominal, np.array(ghz), more)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hdsim.errors import PlatformError
 from hdsim.platform.checker import is_count, is_number
-from hdsim.platform.frequencies import FrequencyTable, OperatingPoint, frequency_table
+from hdsim.platform.frequencies import FrequencyTable, OperatingPoint, shared_frequencies
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.schema import (
     CORES,
@@ -218,7 +218,9 @@ class Platform:
     @cached_property
     def frequencies(self) -> FrequencyTable | None:
         """The frequencies that all processor types but GPUs share; None if some have none, or others."""
-        return frequency_table(self)
+        clocks = [float(spec["clock_rate"]) for spec in self.processor_type_specs]
+        cpus = np.unique(self.processor_type[~self.is_gpu]).tolist()
+        return shared_frequencies(clocks, self.operating_points, cpus)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:

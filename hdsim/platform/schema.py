@@ -14,7 +14,7 @@ from hdsim.errors import PlatformError, nearest
 from hdsim.platform.checker import Checker, Section, Types, child_path
 from hdsim.platform.frequencies import OperatingPoint
 from hdsim.platform.node_state import STATE_NAMES, NodeState
-from hdsim.platform.power import IDLE, PSTATES
+from hdsim.platform.pstates import IDLE, PSTATES
 from hdsim.util.text import shown, unused
 from hdsim.util.units import parse_bandwidth, parse_cpu, parse_latency, parse_size
 

@@ -308,7 +308,7 @@ def _write_failed_starts(path: Path, result: FullReplay) -> None:
 def _write_allocations(path: Path, result: FullReplay) -> None:
     """Writes allocations.csv: the allocation segments of all jobs in order of their begins.
 
-    Where a job had another frequency than the nominal one there is the column ghz.
+    There is a column ghz if a job had another frequency than the nominal one.
     """
     held = result.segments
     ids = csv_fields(result.workload.job_id[held.job].tolist())
