@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from hdsim.agents.evolution import Evolution
+from hdsim.cluster.frequencies import refuse_frequencies
 from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.cluster.state import Cluster
 from hdsim.cluster.stores.nodes import NodeCores
@@ -64,6 +65,7 @@ class MatchingAgent(Evolution):
         """
         super().begin(cluster)
         refuse_hard_caps(cluster.budget, "matching")
+        refuse_frequencies(cluster.frequencies, "matching")
         if not cluster.has_core_ids or cluster.requests.gpus is not None:
             raise ConfigError("matching: expected cores with ids, and jobs that request no GPUs", where="agent")
         platform = cluster.platform

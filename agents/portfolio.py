@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.agents.classic import ClassicAgent
+from hdsim.cluster.frequencies import refuse_frequencies
 from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
@@ -119,6 +120,7 @@ class Portfolio(ClassicAgent):
         """
         super().begin(cluster)
         refuse_hard_caps(cluster.budget, "portfolio")
+        refuse_frequencies(cluster.frequencies, "portfolio")
         self._seen = Past(cluster)
         self._came = sum(state != FinalState.NOT_SUBMITTED for state in cluster.state)
         # A choice is due now if there is a past, as for an agent that takes over.

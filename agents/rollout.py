@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hdsim.agents.classic import ClassicAgent
+from hdsim.cluster.frequencies import refuse_frequencies
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.scheduling.learned.order import Present
 from hdsim.scheduling.learned.play_outs import Ahead, network_first_starts, network_play_outs
@@ -188,9 +189,10 @@ class Rollout(ClassicAgent):
         """Takes the past of the cluster over, which is empty at the begin of a replay.
 
         Raises:
-            ConfigError: There are no forks of the cluster, such as with gangs.
+            ConfigError: There are no forks of the cluster, such as with gangs, or jobs have frequencies.
         """
         super().begin(cluster)
+        refuse_frequencies(cluster.frequencies, type(self).__name__.lower())
         try:
             fork = cluster.fork(self._settings)
         except ConfigError as error:

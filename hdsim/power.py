@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Kinds of caps.
 KINDS = ("hard", "soft")
+#: Choices for jobs that would break a hard cap.
+WHEN_CAPPED = ("wait", "slow")
 #: Name of the cap of all nodes.
 MACHINE = "machine"
 _SHARE = Rule("a number >= 0 and below 1", lambda value: is_finite(value) and 0 <= value < 1)
@@ -47,6 +49,8 @@ class PowerManagement:
         boot_failure: Probability that a boot fails.
         repair: Seconds until a node whose boot has failed is back.
         caps: Limits on the power of nodes.
+        frequency: Frequency in GHz of jobs for which the agent has chosen none, None for the nominal one.
+        slows: Jobs that would break a hard cap start at a lower frequency at which they do not.
 
     Args:
         platform: The platform of the replay. The settings of the file in ``conf/power`` are keyword arguments.
@@ -63,9 +67,14 @@ class PowerManagement:
             nodes (such as ``rack=r1``) and ``machine``. A limit is a number of watts, a share up to 1 of the highest
             power of these nodes, or the name of a CSV file with the columns ``time,watts``. None: no limit.
         cap_kind: ``hard``: no start and no boot breaks a limit; ``soft``: time and energy above it are measured.
+        when_capped: ``wait``: a job that would break a hard limit waits; ``slow``: it starts at the highest frequency
+            of the processors at which it breaks none, and waits if there is no such frequency.
+        frequency: Frequency of all jobs in GHz, one of the key ``frequencies`` of the processor types; None for the
+            nominal one.
 
     Raises:
-        ConfigError: A setting is not allowed, or no node of the platform can be switched off and there is no cap.
+        ConfigError: A setting is not allowed, or no node of the platform can be switched off and there is no cap and no
+            frequency.
     """
 
     def __init__(
@@ -80,6 +89,8 @@ class PowerManagement:
         repair: float | str | None = "4h",
         cap: float | str | Mapping[str, Any] | None = None,
         cap_kind: str = "hard",
+        when_capped: str = "wait",
+        frequency: float | None = None,
     ) -> None:
         rates = {"suspend_rate": suspend_rate, "resume_rate": resume_rate}
         rules = dict.fromkeys(rates, integers_from(1) | NULL) | {"boot_failure": _SHARE}
@@ -87,8 +98,15 @@ class PowerManagement:
         self.platform = platform
         if cap_kind not in KINDS:
             raise ConfigError(not_one_of(cap_kind, KINDS), where="power.cap_kind")
+        if when_capped not in WHEN_CAPPED:
+            raise ConfigError(not_one_of(when_capped, WHEN_CAPPED), where="power.when_capped")
         self.caps = read_caps(cap, platform, hard=cap_kind == "hard")
-        if not platform.can_sleep.any() and (not self.caps or suspend_time is not None):
+        self.slows = when_capped == "slow"
+        self.frequency = _frequency(platform, frequency, slows=self.slows)
+        if self.slows and not any(each.hard for each in self.caps):
+            raise ConfigError("expected wait without a hard cap, got slow", where="power.when_capped")
+        acts = bool(self.caps) or self.frequency is not None
+        if not platform.can_sleep.any() and (not acts or suspend_time is not None):
             raise ConfigError(
                 f"expected node types with the power state off, which no node of {platform.name} has (key `states` of "
                 "a node type)",
@@ -110,6 +128,11 @@ class PowerManagement:
         self.repair = math.inf if repair is None else duration(repair, "power.repair", zero=True)
         self.excluded = ~platform.can_sleep | _named(platform, exclude)
 
+    @property
+    def changes_frequencies(self) -> bool:
+        """Whether jobs may run at another frequency than the nominal one without a decision of the agent."""
+        return self.slows or self.frequency is not None
+
     def timeout(self, nodes: Ints, cluster: Cluster) -> Floats | float:
         """(n,) or one for all, seconds for which nodes that have just become idle stay up; infinite for always.
 
@@ -120,6 +143,28 @@ class PowerManagement:
             cluster: The cluster.
         """
         return self._timeout
+
+
+def _frequency(platform: Platform, ghz: Any, *, slows: bool) -> float | None:
+    """Returns the setting ``power.frequency`` in GHz.
+
+    Raises:
+        ConfigError: It is no frequency of the platform, or the platform has none where it, or `slows`, asks for some.
+    """
+    where = "power.frequency" if ghz is not None else "power.when_capped"
+    table = platform.frequencies
+    if table is None and (slows or ghz is not None):
+        raise ConfigError(
+            f"expected processor types with the same key `frequencies` and clock_rate, as those of {platform.name} do "
+            "not have",
+            where=where,
+        )
+    if ghz is None:
+        return None
+    assert table is not None
+    if not is_finite(ghz) or table.index(ghz) < 0:
+        raise ConfigError(f"expected a frequency of {table} GHz, got {ghz!r}", where=where)
+    return float(ghz)
 
 
 def _named(platform: Platform, names: Collection[str]) -> np.ndarray:

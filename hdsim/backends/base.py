@@ -48,6 +48,7 @@ class Capabilities:
     requeues: bool = False  # support for ``cluster.requeue``
     resizes: bool = False  # support for ``cluster.resize``
     sets_speed: bool = False  # support for ``cluster.set_speed``
+    sets_frequency: bool = False  # support for ``cluster.set_frequency``
     confirms_starts: bool = False  # the backend confirms or refuses starts; otherwise started jobs run at once
     core_ids: bool = True  # placements consist of core ids, otherwise of quantities per node
     known_jobs: bool = True  # all jobs are in the workload before time 0
@@ -189,6 +190,7 @@ class Backend:
         cluster = setup.cluster
         cluster.can_kill, cluster.can_resize, cluster.can_set_speed = can.kills, can.resizes, can.sets_speed
         cluster.can_requeue = can.requeues
+        cluster.can_set_frequency = can.sets_frequency
         self._replayed = (platform, workload, setup, {"agent": agent, **models})
         cluster.forker = WeakMethod(self._fork)
 

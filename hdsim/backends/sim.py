@@ -32,6 +32,7 @@ class Sim(Backend):
         requeues=True,
         resizes=True,
         sets_speed=True,
+        sets_frequency=True,
         checked=True,
     )
 

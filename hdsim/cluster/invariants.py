@@ -63,8 +63,10 @@ def check_end(cluster: Cluster) -> None:
     if cluster.has_core_ids and len(cluster.size) == len(jobs):
         wrong = np.array(cluster.size) != jobs.requested_cores
         require(not wrong.any(), f"job {name(wrong) if wrong.any() else ''} has another size than it asked for")
-    wrong = np.array(cluster.requested_time) != jobs.requested_time
+    requested, frequencies = jobs.requested_time, cluster.frequencies
+    wrong = np.array(cluster.requested_time) != (requested if frequencies is None else frequencies.stretched(requested))
     wrong[list(cluster.expected)] = False
+    wrong[[] if frequencies is None else list(frequencies.chosen)] = False
     what = "has another requested time, without cluster.expect"
     require(not wrong.any(), f"job {name(wrong) if wrong.any() else ''} {what}")
     if cluster.confirms_starts:  # the clock of another system

@@ -13,6 +13,7 @@ from hdsim.cluster.kernels.power import added_cores, committed_watts, most_cores
 from hdsim.errors import ConfigError
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, CORE_SHARES, IDLE_PACKAGE, IDLE_POWER, PSTATES, node_power
+from hdsim.platform.schema import GPU
 from hdsim.util.arrays import read_only
 from hdsim.util.copies import with_own_containers
 
@@ -75,17 +76,25 @@ class PowerBudget:
         self.can_boot = self._bootable()
         # Least watts that a busy core adds: beside another one of its processor.
         self._least = float(platform.power.min()) * (PSTATES[COMPUTING].power - float(IDLE_POWER[1]))
+        self._frequencies = platform.frequencies
+        if self._frequencies is not None:
+            cheapest = self._frequencies.more.min(axis=0)[platform.processor_type]
+            busy = platform.power * (PSTATES[COMPUTING].power - float(IDLE_POWER[1])) + cheapest
+            self._least = float(busy.min())
         self._highest = float((platform.power * platform.cores_per_processor).sum() + self._watts.max(axis=0).sum())
         # Of the processors that draw most the cores and their watts; cores of the largest node; watts of a node in use.
         most, in_use = int(np.argmax(platform.power)), self._watts[NodeState.ON] - self._watts[NodeState.IDLE]
         cores, widest = int(platform.cores_per_processor[most]), int(platform.node_cpu_cores.max())
         self._widest = cores, float(platform.power[most]), widest, float(in_use.max())
+        self._gpu_types = np.array([kind == GPU for kind in platform.processor_kind])
         # Cores that may start, and of what moment.
         self._room: tuple[Any, float] | None = None
         self._changes = 0
         # Of each running job the expected end in seconds; of each processor with cores of a job that end, and the
         # processor, number of cores and job, in as many columns as `_length`; cores of processors that are held now.
         self._ends: dict[int, float] = {}
+        # Of running jobs that are not at the nominal frequency, the processors and how many W more they draw there.
+        self._off_nominal: dict[int, tuple[Ints, Floats]] = {}
         self._end_rows, self._rows, self._length = np.zeros(64), np.zeros((3, 64), np.int64), 0
         self._held: Ints = np.zeros(platform.n_processors, np.int64)
         # Arguments of the kernels that never change.
@@ -95,11 +104,23 @@ class PowerBudget:
         self._of_core: Floats = read_only(platform.power.copy())
         self._idle: Ints = read_only(np.zeros(platform.n_processors, np.int64))
         self._awake: Flags = read_only(np.zeros(platform.n_nodes, np.bool_))
+        self._nominal: Floats = read_only(np.zeros(platform.n_processors))
 
     # The jobs
 
-    def hold(self, job: int, ids: Ints, end: float) -> None:
-        """Takes note of a job that holds cores, and GPUs, by their ids until an expected end in seconds."""
+    def hold(self, job: int, ids: Ints, end: float, ghz: float = math.nan) -> None:
+        """Takes note of a job that holds cores, and GPUs, by their ids.
+
+        Args:
+            job: The job.
+            ids: Its cores and GPUs.
+            end: Its expected end in seconds.
+            ghz: Frequency of its cores, NaN for the nominal one.
+        """
+        beyond = self._more(ids, ghz)
+        if beyond is not None:
+            processors = np.flatnonzero(beyond)
+            self._off_nominal[job] = processors, beyond[processors]
         missing = self._length + len(ids) - len(self._end_rows)
         if missing > 0:
             more = max(missing, len(self._end_rows))
@@ -113,7 +134,12 @@ class PowerBudget:
         """Takes note of a job that has given its cores back; returns its expected end in seconds."""
         self._changes += 1
         self._length = without_job(job, self._end_rows, self._rows, self._length, self._held)
+        self._off_nominal.pop(job, None)
         return self._ends.pop(job)
+
+    def forget(self) -> None:
+        """Takes note of a queued job that is to start otherwise, so that what was found out before does not hold."""
+        self._changes += 1
 
     def at_highest(self) -> PowerBudget:
         """Returns a budget without jobs under the highest values of the caps."""
@@ -137,14 +163,14 @@ class PowerBudget:
         if self._room is None or self._room[0] != moment:
             room = self.room(now, now, now)
             bound = self.most_cores(room)
-            if bound > 0 and room < math.inf:
+            if bound > 0 and room < math.inf and self._frequencies is None:
                 arrays = self._processors, self._of_core, CORE_SHARES, self._states.state, self._watts
                 # Rounding of the sums of the whole machine is far below that.
                 bound = min(bound, float(most_cores(room + _SLACK * self._highest, self._held, *arrays)))
             self._room = moment, bound
         return self._room[1]
 
-    def broken(self, now: float, end: float, ids: Ints, nodes: Ints, ready: float) -> Flags:
+    def broken(self, now: float, end: float, ids: Ints, nodes: Ints, ready: float, ghz: float = math.nan) -> Flags:
         """Returns the (N,) nodes of the caps that a job would break if it started now.
 
         Args:
@@ -153,8 +179,9 @@ class PowerBudget:
             ids: Its cores and GPUs.
             nodes: Its nodes.
             ready: When all its nodes will be up.
+            ghz: Frequency of its cores, NaN for the nominal one.
         """
-        added, asleep = self._added(ids), self._awake
+        added, asleep, beyond = self._added(ids), self._awake, self._more(ids, ghz)
         if self._states.n_away:
             asleep = np.zeros(self._platform.n_nodes, bool)
             asleep[nodes] = self._states.state[nodes] != NodeState.ON
@@ -163,7 +190,7 @@ class PowerBudget:
             if cap not in self._whole and not cap.nodes[nodes].any():
                 continue
             for date, watts in self._lows(cap, now, end):
-                if self._committed(cap, date, now, added, asleep, ready) > watts * (1 + _ROUNDING):
+                if self._committed(cap, date, now, added, asleep, ready, beyond=beyond) > watts * (1 + _ROUNDING):
                     broken = broken | cap.nodes
                     break
         return broken
@@ -179,12 +206,22 @@ class PowerBudget:
                     return False
         return True
 
-    def room(self, begin: float, end: float, now: float, ids: Ints | None = None) -> float:
-        """Returns the watts that the whole machine can draw more in a time to come, beside a job on cores `ids`."""
+    def room(self, begin: float, end: float, now: float, ids: Ints | None = None, ghz: float = math.nan) -> float:
+        """Returns the watts that the whole machine can draw more in a time to come.
+
+        Args:
+            begin: Begin of the time in seconds.
+            end: Its end.
+            now: Present time in seconds.
+            ids: Cores and GPUs of a job beside which there is room, None for no job.
+            ghz: Frequency of its cores, NaN for the nominal one.
+        """
         added, least = None if ids is None else self._added(ids), math.inf
+        beyond = None if ids is None else self._more(ids, ghz)
         for cap in self._whole:
             for date, watts in self._lows(cap, begin, end):
-                least = min(least, watts * (1 + _ROUNDING) - self._committed(cap, date, now, added))
+                committed = self._committed(cap, date, now, added, beyond=beyond)
+                least = min(least, watts * (1 + _ROUNDING) - committed)
         return least
 
     def most_cores(self, watts: float) -> float:
@@ -212,11 +249,17 @@ class PowerBudget:
             return ordered[low] if low < len(ordered) else math.inf
         return next((date for date in ordered if self.room(date, date + seconds, now) >= watts), math.inf)
 
-    def job_watts(self, cores: int) -> float:
-        """Returns the watts that a job of some cores adds, on as few of the processors that draw most as have them."""
+    def job_watts(self, cores: int, ghz: float = math.nan) -> float:
+        """Returns the watts that a job of some cores adds, on as few of the processors that draw most as have them.
+
+        Its cores run at a frequency, NaN for the nominal one.
+        """
         width, core, of_node, more = self._widest
         others = math.ceil(cores / width) * width - cores
         watts = core * (cores * (CORE_SHARES[0] - CORE_SHARES[2]) + others * (CORE_SHARES[1] - CORE_SHARES[2]))
+        if not math.isnan(ghz):
+            assert self._frequencies is not None
+            watts += cores * float(self._frequencies.more_watts(ghz)[~self._gpu_types].max())
         return float(watts + math.ceil(cores / of_node) * more)
 
     def _bootable(self) -> Flags:
@@ -254,11 +297,19 @@ class PowerBudget:
         ready: float = 0.0,
         changed: int = -1,
         more: float = 0.0,
+        beyond: Floats | None = None,
     ) -> float:
         """Returns the watts to which the nodes of a cap are committed at a date, now or later.
 
-        See :func:`hdsim.cluster.kernels.power.committed_watts` for the arguments.
+        `beyond` are the (P,) W that the further cores draw more than at their nominal frequency; see
+        :func:`hdsim.cluster.kernels.power.committed_watts` for the other arguments.
         """
+        off_nominal = self._nominal if beyond is None else beyond
+        if self._off_nominal:
+            off_nominal = off_nominal.copy()
+            for job, (processors, watts) in self._off_nominal.items():
+                if date <= now or self._ends[job] > date or self._ends[job] <= now:
+                    off_nominal[processors] += watts
         states, length = self._states, self._length if date > now else 0
         return committed_watts(
             date,
@@ -280,7 +331,16 @@ class PowerBudget:
             changed,
             more,
             cap.nodes,
+            off_nominal,
         )
+
+    def _more(self, ids: Ints, ghz: float) -> Floats | None:
+        """Returns the (P,) W that cores at a frequency draw more than at the nominal one, None at that."""
+        if math.isnan(ghz):
+            return None
+        assert self._frequencies is not None
+        watts: Floats = self._added(ids) * self._frequencies.more_watts(ghz)[self._platform.processor_type]
+        return watts
 
     def _added(self, ids: Ints) -> Ints:
         """Returns the (P,) cores and GPUs of each processor among some."""

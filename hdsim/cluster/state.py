@@ -2,8 +2,9 @@
 
 Every backend (the SimPy engine, Batsim, Kubernetes) feeds one `Cluster` with the same events, so policies and agents
 cannot tell them apart. A backend opens each instant with `next_instant`, then calls `submit`, `refuse` and `end`; a
-scheduler calls `start`, `start_on`, `resize`, `set_speed`, `reject` and `kill` and reads the rest. For nodes that
-fail, the backend also calls `interrupt`, `fail` and `repair`; for jobs that wait for others, `hold` and `release`.
+scheduler calls `start`, `start_on`, `resize`, `set_speed`, `set_frequency`, `reject` and `kill` and reads the rest. For
+nodes that fail, the backend also calls `interrupt`, `fail` and `repair`; for jobs that wait for others, `hold` and
+`release`.
 
 A start is a request. Most backends carry it out at once. If the backend confirms starts, or some nodes of the job are
 not up yet, a job holds its cores from `start` on but is STARTING until `confirm_start`; `start_failed` takes the cores
@@ -53,6 +54,7 @@ from hdsim.workload.feasibility import infeasible_jobs
 from hdsim.workload.model import GrowingWorkload
 
 if TYPE_CHECKING:
+    from hdsim.cluster.frequencies import Frequencies
     from hdsim.cluster.power_budget import PowerBudget
     from hdsim.cluster.time_breakdown import TimeBreakdown
     from hdsim.gangs.simulation import RunningGang
@@ -74,6 +76,8 @@ _FOR_AGENTS = (
         "can_kill",
         "can_resize",
         "can_set_speed",
+        "can_set_frequency",
+        "frequencies",
         "has_core_ids",
         "n_idle",
         "node_cpu",
@@ -91,6 +95,7 @@ _FOR_AGENTS = (
         "resize_on",
         "resize_gang",
         "set_speed",
+        "set_frequency",
         "power_off",
         "power_on",
         "call_me_later",
@@ -127,6 +132,8 @@ class Cluster:
         speed_changes: Core ids and their new share of the peak speed, as the scheduler wants them in its present pass.
         can_set_speed: Whether the backend carries `set_speed` out.
         core_speed: (C,) share of its peak speed at which each core computes, None while all compute at theirs.
+        can_set_frequency: Whether the backend carries `set_frequency` out.
+        frequencies: Frequencies of jobs, None where the processor types do not share any.
         started: Jobs the scheduler has started in its present pass.
         resized: Running jobs the scheduler has resized in its present pass.
         killed: Running jobs the scheduler wants killed.
@@ -173,6 +180,8 @@ class Cluster:
         nodes_fail: `fail` will be called.
         resume_rate: Most nodes that begin to boot within 60 s, may be infinite; None where nodes do not sleep.
         caps: Limits on the power of nodes; with `resume_rate`.
+        frequency: Frequency of jobs for which the scheduler has chosen none, GHz; None for the nominal one.
+        slows: Jobs that would break a hard cap start at the highest frequency at which they do not, if there is one.
         confirms_starts: The backend calls `confirm_start` or `start_failed` for every job that is started; otherwise a
             started job runs at once.
         has_core_ids: The backend allocates cores with ids; otherwise, and on a platform of kind ``quantities``, jobs
@@ -201,6 +210,8 @@ class Cluster:
         nodes_fail: bool = False,
         resume_rate: float | None = None,
         caps: Sequence[Cap] = (),
+        frequency: float | None = None,
+        slows: bool = False,
         confirms_starts: bool = False,
         open_ended: bool = False,
         has_core_ids: bool = True,
@@ -231,6 +242,7 @@ class Cluster:
         self.speed_changes: list[tuple[Ints, float]] = []
         self.can_set_speed = True
         self.core_speed: Floats | None = None
+        self.can_set_frequency = True
         self.killed: list[int] = []
         self.requeued: list[int] = []
         self.can_requeue = False
@@ -244,8 +256,8 @@ class Cluster:
             from hdsim.cluster.power_budget import PowerBudget
 
             self.budget = PowerBudget(platform, hard, self.node_states)
-        # The placement that `pick` has last found to be within the caps.
-        self._allowed: Any = None
+        # The placement that `pick` has last found to be within the caps, and at which frequency.
+        self._allowed: tuple[Any, float] = None, math.nan
         # The latest question to `pick` under hard caps, its moment, and the answer.
         self._found: tuple[Any, Any, Any] = (None, None, None)
         # Seconds from the request to start each job until its nodes are up.
@@ -271,6 +283,12 @@ class Cluster:
         self.size: list[Any] = self.requests.size if has_core_ids else []
         self._note_sizes(workload)
         self.requested_time: list[float] = workload.requested_time.tolist()
+        self.frequencies: Frequencies | None = None
+        if self.has_core_ids and platform.frequencies is not None:
+            from hdsim.cluster.frequencies import Frequencies
+
+            self.frequencies = Frequencies(platform.frequencies, workload, frequency, slows=slows)
+            self._stretch(0)
         self.expected: dict[int, tuple[float, int]] = {}
         self._only_order = self.only_counts and self.uniform_speed and not needs_processors
         self._set_store(policies_in_use(core_policy, fixed_policy, core_policies))
@@ -301,7 +319,7 @@ class Cluster:
 
         It returns a placement for `start`, or None when the job does not fit now. `limit` is the most cores each node
         may give, (N,). Under hard caps no placement breaks one; nodes under a cap that the core policy's choice would
-        break are left out.
+        break are left out. If jobs are slowed under caps, the highest frequency has precedence over the core policy.
         """
         return self.cores.pick if self.budget is None else self._pick_under_caps
 
@@ -319,28 +337,60 @@ class Cluster:
         return placement
 
     def _within_caps(self, job: int, core_policy: str | None, limit: Any) -> Any:
-        while True:
-            placement = self.cores.pick(job, core_policy, limit)
-            if placement is None:
-                return None
-            broken = self._broken_by(job, placement)
-            if not broken.any():
-                self._allowed = placement
-                return placement
-            limit = np.where(broken, 0, self.size[job] if limit is None else limit)
+        for ghz in self.frequencies_of(job):
+            left = limit
+            while (placement := self.cores.pick(job, core_policy, left)) is not None:
+                broken = self._broken_by(job, placement, ghz)
+                if not broken.any():
+                    self._allowed = placement, ghz
+                    return placement
+                left = np.where(broken, 0, self.size[job] if left is None else left)
+        return None
 
-    def _broken_by(self, job: int, placement: Any) -> NDArray[np.bool_]:
-        """Returns the (N,) nodes of the hard caps that a start of a job would break."""
+    def frequencies_of(self, job: int) -> list[float]:
+        """Returns the frequencies in GHz at which a queued job may start, the best one first; NaN: the nominal one."""
+        return [math.nan] if self.frequencies is None else self.frequencies.candidates(job)
+
+    def frequency_on(self, job: int, placement: Any) -> float:
+        """Returns the frequency in GHz at which a queued job would start on a placement, NaN for the nominal one.
+
+        It is that of the scheduler where it would break a hard cap at any.
+        """
+        asked = self.frequencies_of(job)
+        if len(asked) == 1:
+            return asked[0]
+        within = self._frequency_within_caps(job, placement)
+        return asked[0] if within is None else within
+
+    def _frequency_within_caps(self, job: int, placement: Any) -> float | None:
+        """Returns the best frequency in GHz at which a job breaks no hard cap on a placement, None if there is none."""
+        if placement is self._allowed[0]:
+            return self._allowed[1]
+        return next((ghz for ghz in self.frequencies_of(job) if not self._broken_by(job, placement, ghz).any()), None)
+
+    def _broken_by(self, job: int, placement: Any, ghz: float) -> NDArray[np.bool_]:
+        """Returns the (N,) nodes of the hard caps that a start of a job at a frequency in GHz would break."""
         assert self.budget is not None
         assert self.node_states is not None
         ready = self.node_states.up_at(placement.nodes, self.now)
-        end = self._latest_end(job, placement, ready)
-        return self.budget.broken(self.now, end, placement.ids, placement.nodes, ready)
+        end = self._latest_end(job, placement, ready, ghz)
+        return self.budget.broken(self.now, end, placement.ids, placement.nodes, ready, ghz)
 
-    def _latest_end(self, job: int, placement: Any, start: float) -> float:
+    def _latest_end(self, job: int, placement: Any, start: float, ghz: float) -> float:
         """Returns the end of a job of its requested time, whatever the scheduler expects, in seconds."""
+        return start + self._stretched(job, ghz) / self.speed(job, placement)
+
+    def _stretched(self, job: int, ghz: float) -> float:
+        """Returns the requested time of a job at a frequency in GHz, seconds at reference speed."""
         requested = float(self.workload.requested_time[job])
-        return start + requested / self.speed(job, placement)
+        return requested if self.frequencies is None else requested * self.frequencies.slowdown(job, ghz)
+
+    def _stretch(self, first: int) -> None:
+        """Makes the requested times of jobs from row `first` on those at the default frequency."""
+        assert self.frequencies is not None
+        if not math.isnan(self.frequencies.default):
+            for job in range(first, len(self.requested_time)):
+                self.requested_time[job] = self._stretched(job, self.frequencies.default)
 
     @property
     def workload(self) -> Workload:
@@ -393,6 +443,9 @@ class Cluster:
         self._jobs.add(jobs)
         self._note_sizes(jobs)
         self.requested_time += jobs.requested_time.tolist()
+        if self.frequencies is not None:
+            self.frequencies.add(jobs)
+            self._stretch(len(self.state))
         self.starting_time.grow([math.nan] * len(jobs))
         self.finish_time.grow([math.nan] * len(jobs))
         self.state.grow([FinalState.NOT_SUBMITTED] * len(jobs))
@@ -489,6 +542,8 @@ class Cluster:
         self.state.write(job, _RUNNING)
         if self.core_speed is not None:
             self._record_speed_of(job)
+        if self.frequencies is not None:
+            self.allocations.note_frequency(job, self.frequencies.of(job))
 
     def record_speed(self, cores: Sequence[int] | NDArray[Any], share: Floats | float, jobs: Iterable[int]) -> None:
         """Takes note of the share of their peak speed at which cores compute from now on; `jobs` run on them."""
@@ -519,6 +574,8 @@ class Cluster:
 
     def _give_back(self, job: int) -> None:
         self.cores.release(job, self.running.take(job))
+        if self.frequencies is not None:
+            self.frequencies.release(job)
         if self.budget is not None:
             self.budget.release(job)
 
@@ -605,13 +662,21 @@ class Cluster:
             placement = self.pick(job)
             if placement is None:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
-        if self.budget is not None and placement is not self._allowed and self._broken_by(job, placement).any():
-            raise DecisionError(f"job {self._name(job)} cannot be started: its power would break a cap")
+        ghz = math.nan
+        if self.budget is not None:
+            within = self._frequency_within_caps(job, placement)
+            if within is None:
+                raise DecisionError(f"job {self._name(job)} cannot be started: its power would break a cap")
+            ghz = within
+        elif self.frequencies is not None:
+            ghz = self.frequencies.asked(job)
         self.cores.allocate(job, placement)
         if self.budget is not None:
             assert self.node_states is not None
-            self._allowed, ready = None, self.node_states.up_at(placement.nodes, self.now)
-            self.budget.hold(job, placement.ids, self._latest_end(job, placement, ready))
+            self._allowed, ready = (None, math.nan), self.node_states.up_at(placement.nodes, self.now)
+            self.budget.hold(job, placement.ids, self._latest_end(job, placement, ready, ghz), ghz)
+        if self.frequencies is not None:
+            self._run_at(job, ghz)
         self.queue.take(job)
         self.running.write(job, placement)
         self.started.append(job)
@@ -625,6 +690,17 @@ class Cluster:
             self.state.write(job, _RUNNING)
             if self.core_speed is not None:
                 self._record_speed_of(job)
+            if self.frequencies is not None and self.frequencies.used:
+                self.allocations.note_frequency(job, ghz)
+
+    def _run_at(self, job: int, ghz: float) -> None:
+        """Takes note of the frequency in GHz at which a job starts, NaN for the nominal one."""
+        frequencies = self.frequencies
+        assert frequencies is not None
+        asked = frequencies.asked(job)
+        frequencies.run(job, ghz)
+        if not (asked == ghz or (math.isnan(asked) and math.isnan(ghz))):
+            self.requested_time[job] = self._stretched(job, ghz)
 
     def _wake(self, job: int, placement: Any) -> bool:
         """Asks the nodes of a job to boot; returns whether any of them is not up."""
@@ -704,8 +780,10 @@ class Cluster:
         """Takes note that a running job has another placement, unless a cap would be broken; returns whether it is."""
         assert self.budget is not None
         end = self.budget.release(job)
-        broken = self.budget.broken(self.now, max(end, self.now), placement.ids, placement.nodes, self.now).any()
-        self.budget.hold(job, self.running[job].ids if broken else placement.ids, end)
+        ghz = math.nan if self.frequencies is None else self.frequencies.of(job)
+        latest = max(end, self.now)
+        broken = self.budget.broken(self.now, latest, placement.ids, placement.nodes, self.now, ghz).any()
+        self.budget.hold(job, self.running[job].ids if broken else placement.ids, end, ghz)
         return not broken
 
     def resize_on(self, job: int, cores: Cores) -> None:
@@ -746,6 +824,71 @@ class Cluster:
         if not 0 < share <= 1:
             raise DecisionError(f"set_speed: expected a share of the peak speed above 0 and at most 1, got {share:g}")
         self.speed_changes.append((np.array(ids, np.int64), share))
+
+    def set_frequency(self, job: int, ghz: float | None = None) -> None:
+        """Chooses the frequency of a job: that of a queued one at its start, that of a running one now.
+
+        A queued job that has started keeps it to its end; one that comes back to the queue starts again at the
+        default. Requested times follow, so that reservations do.
+
+        Args:
+            job: The job, not one that is STARTING.
+            ghz: A frequency of ``frequencies.table`` in GHz; None for the nominal one.
+
+        Raises:
+            DecisionError: The backend or the platform has no frequencies, there is no such one, the job is neither
+                queued nor running, has a program or a predicted run time, or would break a hard cap at it.
+        """
+        frequencies = self.frequencies
+        if not self.can_set_frequency:
+            raise DecisionError("set_frequency: the backend has no means to change frequencies")
+        if frequencies is None:
+            raise DecisionError("set_frequency: expected processor types that share `frequencies`, got none")
+        try:
+            wanted = frequencies.checked(frequencies.table.nominal if ghz is None else ghz)
+        except ValueError as error:
+            raise DecisionError(f"set_frequency: {error}") from None
+        queued = job in self.queue
+        if not queued and (job not in self.running or job in self.starting):
+            raise self._misplaced(job, "set to a frequency", "queued or running")
+        if self.workload.has_programs and self.workload.program[job] is not None:
+            raise DecisionError(f"set_frequency: job {self._name(job)} has a program")
+        if job in self.expected:
+            raise DecisionError(f"set_frequency: job {self._name(job)} has a predicted run time")
+        if queued:
+            frequencies.ask(job, wanted)
+            self.requested_time[job] = self._stretched(job, wanted)
+            if self.budget is not None:
+                self._allowed = None, math.nan
+                self.budget.forget()
+        else:
+            self._change_frequency(job, wanted)
+
+    def _change_frequency(self, job: int, ghz: float) -> None:
+        """Changes the frequency of a running job, NaN for the nominal one."""
+        frequencies, placement = self.frequencies, self.running[job]
+        assert frequencies is not None
+        before = frequencies.of(job)
+        if before == ghz or (math.isnan(before) and math.isnan(ghz)):
+            return
+        # The rest of the requested time is stretched.
+        ratio = frequencies.slowdown(job, ghz) / frequencies.slowdown(job, before)
+        if self.budget is not None:
+            end = self.budget.release(job)
+            later = self.now + (end - self.now) * ratio if end > self.now else end
+            latest = max(later, self.now)
+            broken = self.budget.broken(self.now, latest, placement.ids, placement.nodes, self.now, ghz).any()
+            self.budget.hold(job, placement.ids, end if broken else later, before if broken else ghz)
+            if broken:
+                raise DecisionError(f"job {self._name(job)} cannot be set to a frequency: its power would break a cap")
+        done = (self.now - self.starting_time[job]) * self.speed(job, placement)
+        left = self.requested_time[job] - done
+        if left > 0:
+            self.requested_time[job] = done + left * ratio
+        frequencies.run(job, ghz)
+        frequencies.changed.append(job)
+        frequencies.retimed.append(job)
+        self.allocations.set_frequency(job, placement, ghz, self.starting_time[job], self.now)
 
     def power_off(self, nodes: int | Sequence[int] | NDArray[Any]) -> None:
         """Begins, now, to switch off nodes that are up and serve no job, by their numbers.
@@ -969,9 +1112,29 @@ class Cluster:
 
         They include the time until the nodes are up that are not.
         """
+        seconds = self._time_on(job, placement)
+        if self.frequencies is not None and self.frequencies.slows and job in self.queue:
+            seconds *= self.stretch(job, self.frequency_on(job, placement))
         if self.node_states is not None and self.node_states.n_away:
-            return self.wake_delay(job, placement) + self._time_on(job, placement)
-        return self._time_on(job, placement)
+            return self.wake_delay(job, placement) + seconds
+        return seconds
+
+    def more_watts(self) -> float:
+        """Returns the W that running jobs draw more than at the nominal frequency."""
+        frequencies, platform, watts = self.frequencies, self.platform, 0.0
+        if frequencies is not None:
+            for job, ghz in frequencies.of_running.items():
+                if job not in self.starting:
+                    types = platform.processor_type[platform.core_processor[self.cpu_ids(job)]]
+                    watts += float(frequencies.more_watts(ghz)[types].sum())
+        return watts
+
+    def stretch(self, job: int, ghz: float) -> float:
+        """Returns the run time of a queued job at a frequency in GHz over that at the one it is to start at."""
+        frequencies = self.frequencies
+        if frequencies is None:
+            return 1.0
+        return frequencies.slowdown(job, ghz) / frequencies.slowdown(job, frequencies.asked(job))
 
     def _time_on(self, job: int, placement: Any) -> float:
         requested = self.requested_time[job]
@@ -1013,6 +1176,11 @@ class Cluster:
         """Core ids that a started job was given, ascending."""
         return self.cores.ids_of(self.placements[job])
 
+    def cpu_ids(self, job: int) -> Ints:
+        """Returns the (n,) ids of the cores without GPUs that a job holds, ascending."""
+        ids = np.asarray(self.cores.ids_of(self.running[job]), np.int64)
+        return ids if not self.platform.n_gpus else ids[~self.platform.is_gpu[self.platform.core_processor[ids]]]
+
     def idle_ids(self) -> list[int]:
         """Ids of the idle cores and GPUs, ascending."""
         return self.cores.idle_ids().tolist()
@@ -1039,6 +1207,8 @@ class Cluster:
             self.queue.fill(dict.fromkeys(in_order))
         self.state.write(job, _QUEUED)
         self.submitted.append(job)
+        if self.frequencies is not None and self.frequencies.used and job not in self.expected:
+            self.requested_time[job] = self._stretched(job, self.frequencies.default)
 
     def _leave_queue(self, job: int, done: str) -> None:
         """Removes a queued job without a decision of the scheduler."""

@@ -64,6 +64,10 @@ RUN = {
     "workload.bsp.imbalance": "coefficient of variation of the work of tasks, or `[low, high]`",
     "workload.bsp.latency": "seconds of a barrier",
     "workload.bsp.bandwidth": "GB/s that turn seconds of communication into bytes; null: the slowest node link's",
+    "workload.frequency_bound": (
+        "share of a run time that is bound by the [frequency](models.md#frequencies), or `[low, high]`, for jobs "
+        "without a column `frequency_bound`; null: 1"
+    ),
     "workload.slack.share": "share of the work whose jobs may be put off ([power.md](power.md)); null: as in the trace",
     "workload.slack.time": "from submission to latest start: seconds, a duration such as `24h`, or `[low, high]`",
     "agent": "a scheduler, see below",
@@ -122,7 +126,10 @@ RUN = {
     "facility.price": "EUR/kWh: a number, a file, or settings of a file or of a generator",
     "facility.carbon": "gCO2/kWh: the same",
     "facility.seed": "seed of generated series and of errors of forecasts; null: `seed`",
-    "power": "`none`, `states`, `suspend`, `cap`: sleep and caps ([models.md](models.md#nodes-that-sleep))",
+    "power": (
+        "`none`, `states`, `suspend`, `cap`, `frequency`: sleep, caps and frequencies "
+        "([models.md](models.md#nodes-that-sleep))"
+    ),
     "power.path": "power management of your own: a file",
     "power._target_": "power management of your own: `package.Class`",
     "experiment": "settings that belong together, see below",

@@ -200,13 +200,17 @@ def _workload(platform: Platform, settings: str, versions: Versions) -> Workload
     from hdsim.workload.load import part_of
 
     options = json.loads(settings)
-    slack = options.pop("slack", None) or {"share": None, "time": None}
+    slack, bound = options.pop("slack", None) or {"share": None, "time": None}, options.pop("frequency_bound", None)
     bsp, part = options.pop("bsp"), {key: options.pop(key) for key in ("jobs", "start", "arrival_factor")}
     workload = part_of(_trace_of(platform, json.dumps(options), versions), **part)
     if slack["share"] is not None:
         from hdsim.workload.slack import with_slack
 
         workload = with_slack(workload, **slack, seed=options["seed"])
+    if bound is not None:
+        from hdsim.workload.frequency_bound import with_frequency_bound
+
+        workload = with_frequency_bound(workload, bound, seed=options["seed"])
     if bsp["supersteps"] is None:
         return workload
     from hdsim.workload.generators.bsp import with_supersteps

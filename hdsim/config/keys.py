@@ -93,7 +93,8 @@ RULES: dict[str, Rule | dict[str, Any]] = {
             "latency": NOT_NEGATIVE,
             "bandwidth": POSITIVE | NULL,
         },
-        # Checked where the slack is drawn.
+        # These are checked where they are drawn.
+        "frequency_bound": ANYTHING,
         "slack": {"share": ANYTHING, "time": ANYTHING},
         "generate": _GENERATOR | NULL,
         "family": TEXT | NULL,

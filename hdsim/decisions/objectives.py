@@ -232,7 +232,8 @@ class EnergyConsumption(Rate):
         """Present power of all nodes, W."""
         cluster = self.cluster
         state = None if cluster.node_states is None else cluster.node_states.state
-        return present_power(cluster.platform, self._computing_by_processor(), state, cluster.down)
+        watts = present_power(cluster.platform, self._computing_by_processor(), state, cluster.down)
+        return watts if cluster.frequencies is None else watts + cluster.more_watts()
 
 
 class Edp(EnergyConsumption):

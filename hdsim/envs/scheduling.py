@@ -176,7 +176,11 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.runner = backend
         self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
         # Errors in the settings of a model are raised here.
-        cluster, signal = self.set_up(self.episodes.traces[0], seed=0).cluster, self.objective.signal
+        setup, signal = self.set_up(self.episodes.traces[0], seed=0), self.objective.signal
+        if setup.power is not None and setup.power.changes_frequencies:
+            message = "expected power.frequency=null and power.when_capped=wait: environments have no frequencies"
+            raise ConfigError(message, where="env")
+        cluster = setup.cluster
         if signal is not None and getattr(cluster.facility, signal, None) is None:
             raise ConfigError(
                 f"expected a facility with facility.{signal} for {objective}, got none", where="env.objective"

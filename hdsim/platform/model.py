@@ -6,7 +6,7 @@ There is no object per core: the cores of a processor are a range of consecutive
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hdsim.errors import PlatformError
 from hdsim.platform.checker import is_count, is_number
+from hdsim.platform.frequencies import FrequencyTable, OperatingPoint, shared_frequencies
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.schema import (
     CORES,
@@ -63,6 +64,7 @@ class Platform:
         node_type: (N,) index in `node_type_names`.
         processor_kind: Kind of each processor type: ``"CPU"``, ``"GPU"``...
         processor_type_specs: Each processor type as in the file, with further keys.
+        operating_points: Frequencies of each processor type, ascending, empty for none.
         gflops: (P,) GFLOP/s of each core of a processor.
         power: (P,) W of each computing core of a processor.
         mem_bw: (P,) memory bandwidth of a processor in GB/s, inf = unlimited.
@@ -101,6 +103,7 @@ class Platform:
     node_type: NDArray[np.int32]
     processor_kind: tuple[str, ...]
     processor_type_specs: tuple[dict[str, Any], ...]
+    operating_points: tuple[tuple[OperatingPoint, ...], ...]
     gflops: NDArray[np.float64]
     power: NDArray[np.float64]
     mem_bw: NDArray[np.float64]
@@ -211,6 +214,13 @@ class Platform:
     def has_state_watts(self) -> bool:
         """Whether a node draws anything beside its processors in any power state."""
         return bool(np.nansum(self.state_watts) > 0)
+
+    @cached_property
+    def frequencies(self) -> FrequencyTable | None:
+        """The frequencies that all processor types but GPUs share; None if some have none, or others."""
+        clocks = [float(spec["clock_rate"]) for spec in self.processor_type_specs]
+        cpus = np.unique(self.processor_type[~self.is_gpu]).tolist()
+        return shared_frequencies(clocks, self.operating_points, cpus)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
@@ -336,6 +346,7 @@ class Platform:
             processor_type_specs=tuple(
                 copy.deepcopy(spec.document["types"]["processor"][key]) for key in processor_names
             ),
+            operating_points=tuple(processor.points for processor in used),
             gflops=np.array([processor.gflops for processor in used])[processor_type],
             power=np.array([processor.power for processor in used])[processor_type],
             mem_bw=np.array([processor.mem_bw for processor in used])[processor_type],
@@ -371,6 +382,7 @@ class Platform:
         bandwidth: str | None = None,
         latency: str = "0us",
         states: Mapping[str, Mapping[str, float]] | None = None,
+        frequencies: Sequence[Mapping[str, float]] | None = None,
         name: str = "homogeneous",
     ) -> Platform:
         """Builds a cluster of equal nodes.
@@ -386,6 +398,8 @@ class Platform:
             bandwidth: Bandwidth of the links of nodes and cluster, such as ``"10Gbps"``; None = unlimited.
             latency: Latency of these links, such as ``"5us"``; ignored without a bandwidth.
             states: Power states of each node, as the key ``states`` of a node type.
+            frequencies: Operating points, as the key ``frequencies`` of a processor type; the nominal frequency in GHz
+                is `gflops_per_core`.
             name: Name of the platform, of its cluster and of its types.
 
         Raises:
@@ -417,6 +431,8 @@ class Platform:
             document["types"]["node"][name]["memory"] = {"capacity": memory_gb_per_node}
         if states is not None:
             document["types"]["node"][name]["states"] = states
+        if frequencies is not None:
+            document["types"]["processor"][name]["frequencies"] = frequencies
         if bandwidth is not None:
             document["types"]["network"] = {name: {"bandwidth": bandwidth}}
             document["clusters"][0]["local_links"] = {"type": name, "latency": latency}

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels import intervals
+from hdsim.platform import pstates
 from hdsim.platform.node_state import NodeState
 from hdsim.util.arrays import Ints
 
@@ -21,22 +22,8 @@ if TYPE_CHECKING:
     from hdsim.util.intervals import IntervalSets
 
 
-@dataclass(frozen=True)
-class PState:
-    """One P-state of a core."""
-
-    name: str  # description of the state
-    speed: float  # share of the core's peak speed, 0..1
-    power: float  # share of the core's power, 0..1
-
-
 #: P-states of HDeepRM as executed by Batsim, by number.
-PSTATES: tuple[PState, ...] = (
-    PState("computing", 1.0, 1.0),
-    PState("computing, bandwidth oversubscribed", 0.75, 1.0),
-    PState("idle beside a computing core", 0.0, 0.25),
-    PState("idle in an idle processor", 0.0, 0.05),
-)
+PSTATES = pstates.PSTATES
 COMPUTING, OVERSUBSCRIBED, IDLE, IDLE_PACKAGE = range(4)
 
 # The rule that puts a core into a P-state has two halves. Batsim's "sleep" is another state: a core of an idle package

@@ -12,7 +12,9 @@ from typing import Any
 
 from hdsim.errors import PlatformError, nearest
 from hdsim.platform.checker import Checker, Section, Types, child_path
+from hdsim.platform.frequencies import OperatingPoint
 from hdsim.platform.node_state import STATE_NAMES, NodeState
+from hdsim.platform.pstates import IDLE, PSTATES
 from hdsim.util.text import shown, unused
 from hdsim.util.units import parse_bandwidth, parse_cpu, parse_latency, parse_size
 
@@ -80,6 +82,7 @@ class ProcessorType:
     gflops: float
     power: float
     mem_bw: float
+    points: tuple[OperatingPoint, ...]  # ascending, empty for none
 
 
 #: Kinds of a platform: its nodes have cores with ids, or quantities of CPU, memory, pods and so on, as in Kubernetes.
@@ -129,7 +132,7 @@ def _processor_type(checker: Checker, value: Any, path: str) -> ProcessorType:
         value,
         path,
         required=("cores", "clock_rate", "dpflops_per_cycle", "power"),
-        optional=("mem_bw", "type", "llc_size", "uarch", "id"),
+        optional=("mem_bw", "type", "llc_size", "uarch", "id", "frequencies"),
         extra=True,
     )
     cores = checker.count(spec, "cores", path)
@@ -143,13 +146,55 @@ def _processor_type(checker: Checker, value: Any, path: str) -> ProcessorType:
     checker.number(spec, "llc_size", path, "MB", zero=True)
     for key in ("uarch", "id"):
         checker.text(spec, key, path)
+    kind = _kind(checker.text(spec, "type", path, default="CPU"))
+    power = checker.number(spec, "power", path, "W", zero=True)
     return ProcessorType(
-        kind=_kind(checker.text(spec, "type", path, default="CPU")),
+        kind=kind,
         cores=cores,
         gflops=gflops,
-        power=checker.number(spec, "power", path, "W", zero=True) / cores,
+        power=power / cores,
         mem_bw=checker.number(spec, "mem_bw", path, "GB/s", default=_UNLIMITED),
+        points=_points(checker, spec, path, kind, power / cores),
     )
+
+
+#: Relative rounding of the watts of a core at the nominal frequency.
+_ROUNDING = 1e-6
+#: Keys of an operating point.
+_POINT = ("ghz", "static_watts", "dynamic_watts")
+
+
+def _points(
+    checker: Checker, spec: Mapping[str, Any], path: str, kind: str, watts: float
+) -> tuple[OperatingPoint, ...]:
+    """Returns the operating points of a processor type, whose cores draw `watts` at the nominal frequency."""
+    place = child_path(path, "frequencies")
+    points: list[OperatingPoint] = []
+    for where, item in checker.items(spec, "frequencies", path):
+        entry = checker.object(item, where, required=_POINT)
+        ghz, static, dynamic = (
+            checker.number(entry, key, where, "GHz" if key == "ghz" else "W", zero=key != "ghz") for key in _POINT
+        )
+        if any(point.ghz == ghz for point in points):
+            checker.fault(child_path(where, "ghz"), f"expected a frequency of its own, got {ghz:g} a second time")
+        least = watts * PSTATES[IDLE].power
+        if static + dynamic < least:
+            message = f"expected at least the {least:g} W of an idle core beside a busy one"
+            checker.fault(where, f"{message}, got {static + dynamic:g} W")
+        points.append(OperatingPoint(ghz, static, dynamic))
+    if not points:
+        return ()
+    if kind == GPU:
+        checker.fault(place, "expected no frequencies of a GPU, got some")
+    nominal = spec.get("clock_rate")
+    at = next((point for point in points if point.ghz == nominal), None)
+    if at is None:
+        checker.fault(
+            place, f"expected the nominal frequency among them, the clock_rate {shown(nominal)} GHz, got none"
+        )
+    elif abs(at.watts - watts) > _ROUNDING * watts:
+        checker.fault(place, f"expected {watts:g} W at {at.ghz:g} GHz, power / cores, got {at.watts:g} W")
+    return tuple(sorted(points))
 
 
 def _kind(text: str) -> str:

@@ -149,6 +149,7 @@ class Costs:
             platform.node_first_processor.astype(np.int32),
             platform.cores_per_processor.astype(np.int64),
             platform.power.astype(np.float64),
+            *_by_frequency(held),
             PSTATES[COMPUTING].power,
             IDLE_POWER,
             clocks,
@@ -234,7 +235,7 @@ class Costs:
         """(A,) power of the cores of each segment, W."""
         used, watts = self._held.usage, self._result.platform.power
         drawn = used.cores * watts[used.processor] * PSTATES[COMPUTING].power
-        return np.bincount(used.segment, drawn, len(self._held)).astype(np.float64)
+        return np.bincount(used.segment, drawn, len(self._held)).astype(np.float64) + self._held.more_watts
 
     def _peaks(self, group: Ints, groups: int) -> Floats:
         """(groups,) highest power of the cores that segments of each group, (A,), hold at one time, W."""
@@ -247,6 +248,16 @@ class Costs:
         # One sum serves all groups, because the changes of each add up to nothing.
         np.maximum.at(peaks, group, after)
         return np.asarray(np.round(peaks, 6))
+
+
+def _by_frequency(held: Segments) -> tuple[Ints, Floats]:
+    """Returns the frequency of each segment, (A,), and the W that cores of each processor draw more at each, (P, F)."""
+    platform, table = held.platform, held.platform.frequencies
+    if held.ghz is None or table is None:
+        return np.zeros(len(held), np.int64), np.zeros((platform.n_processors, 1))
+    ghz = np.where(np.isnan(held.ghz), table.nominal, held.ghz)
+    more = table.more.T[platform.processor_type]
+    return np.searchsorted(table.ghz, ghz).astype(np.int64), np.ascontiguousarray(more)
 
 
 def _sums(parts: Floats) -> Floats:

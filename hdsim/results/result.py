@@ -286,6 +286,8 @@ class Result(Schedule):
         joules = power.total_energy(platform, core_seconds, active, end, away)
         if platform.has_state_watts:
             joules += float(power.state_energy(platform, self.state_seconds).sum())
+        if held.ghz is not None:
+            joules += float(held.more_watts @ (held.end - held.begin))
         return joules
 
     @cached_property
@@ -375,6 +377,8 @@ class Result(Schedule):
             per_core = watts[self.platform.core_processor[ran.cores]]
             total = np.add.reduceat(per_core, np.cumsum(ran.sizes) - ran.sizes) if len(per_core) else np.zeros(0)
         joules = total * (ran.end - ran.begin) * power.PSTATES[power.COMPUTING].power
+        if ran.ghz is not None:
+            joules += ran.more_watts * (ran.end - ran.begin)
         ended = ~np.isnan(self.finish_time)
         energy[ended] = np.bincount(ran.job, joules, len(energy))[ended]
         return energy

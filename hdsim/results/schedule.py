@@ -138,28 +138,32 @@ def _latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segm
     placements = cluster.allocations.placements
     job = np.fromiter(placements, np.int64, len(placements))
     held, amounts = _held(cluster, list(placements.values()))
+    ghz = np.full(len(busy_until), np.nan)
     begin, speed, attempt = starting_time.copy(), np.ones(len(busy_until)), np.zeros(len(busy_until), np.int64)
     for values, known in (
         (begin, cluster.allocations.begin),
         (speed, cluster.allocations.speed),
         (attempt, cluster.allocations.restarts),
+        (ghz, cluster.allocations.frequency),
     ):
         values[list(known)] = list(known.values())
     begin, end = begin[job], busy_until[job]
     # All running of a job that has failed permanently is lost.
     lost = np.where(np.isin(job, cluster.failed_permanently), end - begin, 0.0)
-    never = np.zeros(len(job), bool)
-    return Segments(cluster.platform, job, attempt[job], begin, end, held, speed[job], lost, never, amounts)
+    never, ghz = np.zeros(len(job), bool), ghz[job]
+    of_rows = attempt[job], begin, end, held, speed[job], lost, never, amounts, None if np.isnan(ghz).all() else ghz
+    return Segments(cluster.platform, job, *of_rows)
 
 
 def _earlier(cluster: Cluster) -> Segments:
-    """The segments that a resize, a change of speed or a failure has ended, in order of their ends."""
+    """The segments that a resize, a change of speed or frequency or a failure has ended, in order of their ends."""
     if not cluster.allocations.closed:
         return Segments.none(cluster.platform)
-    job, attempt, placements, begin, end, speed, lost, requeued = (
+    job, attempt, placements, begin, end, speed, lost, requeued, frequency = (
         list(column) for column in zip(*cluster.allocations.closed, strict=True)
     )
     held, amounts = _held(cluster, placements)
+    ghz = np.array(frequency)
     segments = Segments(
         cluster.platform,
         np.array(job, np.int64),
@@ -171,6 +175,7 @@ def _earlier(cluster: Cluster) -> Segments:
         np.array(lost),
         np.array(requeued),
         amounts,
+        None if np.isnan(ghz).all() else ghz,
     ).with_losses_spread()
     failed = np.isin(segments.job, cluster.failed_permanently)
     return replace(segments, lost=np.where(failed, segments.end - segments.begin, segments.lost))

@@ -1,6 +1,7 @@
 """Allocation segments: the cores that each job held over time, one row for every stretch of time with the same cores.
 
-A job that is started once and never resized has one segment. A resize, a change of speed and a failure end a segment.
+A job that is started once and never resized has one segment. A resize, a change of speed
+or frequency and a failure end a segment.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Segments:
         requeued: (A,) whether the job went back to the queue at the end because of a failure.
         amounts: (A,) :class:`hdsim.cluster.stores.quantities.NodeAmounts` of each segment where cores have no ids, None
             where they have.
+        ghz: (A,) GHz of the cores, NaN for the nominal frequency; None if all are at that.
     """
 
     platform: Platform
@@ -61,6 +63,7 @@ class Segments:
     lost: Floats
     requeued: NDArray[np.bool_]
     amounts: NDArray[np.object_] | None = None
+    ghz: Floats | None = None
 
     @classmethod
     def none(cls, platform: Platform) -> Segments:
@@ -92,7 +95,9 @@ class Segments:
             return self
         columns: list[Any] = []
         for field in fields(self)[1:]:
-            both = getattr(self, field.name), getattr(others, field.name)
+            both: tuple[Any, ...] = (getattr(self, field.name), getattr(others, field.name))
+            if field.name == "ghz" and (both[0] is None) != (both[1] is None):
+                both = tuple(np.full(len(one), np.nan) if one.ghz is None else one.ghz for one in (self, others))
             if isinstance(both[0], IntervalSets):
                 columns.append(IntervalSets.concatenate(both))
             else:
@@ -138,7 +143,7 @@ class Segments:
 
     @cached_property
     def attempts(self) -> Segments:
-        """One row for each start of a job, with all cores that the job has held since then at the lowest speed.
+        """One row for each start of a job, with all cores that it has held since, at the lowest speed and frequency.
 
         Without ids of cores, a row has the largest allocation of the attempt.
         """
@@ -169,7 +174,18 @@ class Segments:
             np.bincount(group, self.lost).astype(np.float64),
             np.bincount(group, self.requeued) > 0,
             amounts,
+            self._lowest_ghz(first, group),
         )
+
+    def _lowest_ghz(self, first: Ints, group: Ints) -> Floats | None:
+        """Returns the lowest frequency of each group of rows, whose first rows are given; see `ghz`."""
+        table = self.platform.frequencies
+        if self.ghz is None or table is None:
+            return None
+        ghz = np.where(np.isnan(self.ghz), table.nominal, self.ghz)
+        lowest = ghz[first]
+        np.minimum.at(lowest, group, ghz)
+        return np.where(lowest == table.nominal, np.nan, lowest)
 
     @cached_property
     def last_attempts(self) -> Segments:
@@ -233,6 +249,24 @@ class Segments:
     def usage(self) -> power.Usage:
         """Cores of every processor that each segment holds."""
         return power.usage(self.platform, self.held)
+
+    @cached_property
+    def core_watts(self) -> Floats:
+        """(R,) W that each core of each row of `usage` draws more than at the nominal frequency."""
+        used, table = self.usage, self.platform.frequencies
+        if self.ghz is None or table is None:
+            return np.zeros(len(used.cores))
+        ghz = np.where(np.isnan(self.ghz), table.nominal, self.ghz)
+        place = np.searchsorted(table.ghz, ghz)[used.segment]
+        return np.asarray(table.more[place, self.platform.processor_type[used.processor]])
+
+    @cached_property
+    def more_watts(self) -> Floats:
+        """(A,) W that the cores of each segment draw more than at the nominal frequency."""
+        if self.ghz is None:
+            return np.zeros(len(self))
+        used = self.usage
+        return np.bincount(used.segment, used.cores * self.core_watts, len(self)).astype(np.float64)
 
     @cached_property
     def core_seconds(self) -> Floats:

@@ -309,7 +309,7 @@ def power(result: Replay, nodes: NDArray[np.bool_] | None = None) -> StepFunctio
     events = np.argsort(times, kind="stable")
     asleep = PSTATES[IDLE_PACKAGE].power * platform.cores_per_processor * of_core
     steps = _steps(times[events], power_after(platform, ran.held, events, of_core), end, float(asleep.sum()))
-    if result.outages is None and not platform.has_state_watts and result.node_states is None:
+    if result.outages is None and not platform.has_state_watts and result.node_states is None and ran.ghz is None:
         return steps
     # A node that is down draws nothing, and one that is not up what its state says.
     idle = np.add.reduceat(asleep, platform.node_first_processor[:-1])
@@ -317,6 +317,10 @@ def power(result: Replay, nodes: NDArray[np.bool_] | None = None) -> StepFunctio
     if watts[NodeState.IDLE].any():
         idle = idle + watts[NodeState.IDLE]
     parts = [_down(result, -idle)]
+    if ran.ghz is not None:
+        used = ran.usage
+        more = ran.core_watts * chosen[platform.processor_node[used.processor]]
+        parts.append(_counted(ran.begin[used.segment], ran.end[used.segment], more, end, used.cores))
     if result.node_states is not None:
         spans = result.node_states.until(end)
         parts.append(_counted(spans.begin, spans.end, (watts - idle)[spans.state, spans.node], end))
@@ -340,12 +344,16 @@ def above(result: Replay, cap: Cap) -> StepFunction:
     return StepFunction(times, np.where(values > most * (1 + 1e-9), values - most, 0.0), found.end)
 
 
-def _counted(begins: Floats, ends: Floats, amounts: Floats, end: float) -> StepFunction:
-    """Sum of what each span contributes, as counts of equal amounts, which leave no rest of rounding."""
+def _counted(begins: Floats, ends: Floats, amounts: Floats, end: float, times_each: Any = None) -> StepFunction:
+    """Sum of what each span contributes, as counts of equal amounts, which leave no rest of rounding.
+
+    `times_each` are whole numbers, how many times its amount each span contributes, by default once.
+    """
+    counts = np.ones(len(amounts)) if times_each is None else np.asarray(times_each, np.float64)
     total = accumulate(np.zeros(0), np.zeros(0), end)
     for amount in np.unique(amounts).tolist():
         here = amounts == amount
-        number = _between(begins[here], ends[here], 1.0, end)
+        number = _between(begins[here], ends[here], counts[here], end)
         times = np.union1d(total.times, number.times)
         total = StepFunction(times, total.at(times) + amount * number.at(times), end)
     return total

@@ -55,7 +55,7 @@ class Deferral:
         bound = np.full(len(jobs), np.nan) if slack is None else np.minimum(slack, longest)
         self._due = jobs.submission_time + bound - np.minimum(margin, bound / 2)
         self._flexible = ~np.isnan(bound)
-        self._length = np.maximum(jobs.requested_time, 1.0)
+        self._length = np.maximum(np.array(cluster.requested_time), 1.0)
         self.deferred: set[int] = set()
         self.released: set[int] = set()
         self._planned_until = -math.inf

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class JobKinds:
     """Queued jobs in order, without those of blocked kinds.
 
-    Jobs of equal requests and constraints, under hard caps of equal requested times as well, are of one kind: they fit
+    Jobs of equal requests and constraints, under hard caps of equal requested times and frequencies as well, are of one
+    kind: they fit
     at the same times. A kind is blocked from the time that one of its jobs does not fit until resources are released,
     so that the cost of a pass depends on the number of kinds and not on that of the jobs.
 
@@ -54,7 +55,11 @@ class JobKinds:
             added = [(queue.key(job), job) for job in self._new]
         self._new.clear()
         for key, job in added:
-            kind = kind_of(job) if cluster.budget is None else (kind_of(job), cluster.requested_time[job])
+            kind: Any = kind_of(job)
+            if cluster.budget is not None:
+                frequencies = cluster.frequencies
+                own = None if frequencies is None else frequencies.kind(job)
+                kind = kind, cluster.requested_time[job], own
             jobs = self._jobs.setdefault(kind, [])
             heappush(jobs, (key, job))
             if jobs[0][1] == job and kind not in self._blocked:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.cluster.frequencies import refuse_frequencies
 from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, WorkloadError
@@ -80,6 +81,7 @@ class SlurmScheduling:
         from hdsim.site.workload import columns_of
 
         refuse_hard_caps(cluster.budget, "slurm")
+        refuse_frequencies(cluster.frequencies, "slurm")
         workload, platform = jobs or cluster.workload, cluster.platform
         self.site, self.names_nodes = site, names_nodes
         self.offered: tuple[Ints, Flags] | None = None

@@ -196,22 +196,31 @@ class Engine(simpy.Environment):
             # Jobs that start may have cores that others gave up.
             self._settled = False
             executor.resize({job: cluster.running[job] for job in cluster.resized}, now)
+            for job in cluster.resized:
+                self._set_pace(job)
             cluster.resized.clear()
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
-            running = cluster.running
+            running, paced = cluster.running, cluster.frequencies is not None and cluster.frequencies.used
             for job in cluster.started:
                 if job in cluster.starting:
                     assert self._power is not None
                     self._power.wait(job)
                 else:
                     executor.start(job, running[job], now)
+                    if paced:
+                        self._set_pace(job)
             cluster.started.clear()
         if cluster.speed_changes:
             for cores, share in cluster.speed_changes:
                 self.set_speed(cores, share)
             cluster.speed_changes.clear()
+        if cluster.frequencies is not None and cluster.frequencies.changed:
+            self._settled = False
+            for job in cluster.frequencies.changed:
+                self._set_pace(job)
+            cluster.frequencies.changed.clear()
         if not self._settled:
             self._settle()
         if cluster.killed:
@@ -272,6 +281,8 @@ class Engine(simpy.Environment):
         waits = self._queue or cluster.held or cluster.started
         if agenda.actions or waits or self._power is not None or cluster.core_speed is not None:
             return None
+        if cluster.frequencies is not None and cluster.frequencies.used:
+            return None
         rigid = executor.rigid_jobs()
         if rigid is None:
             return None
@@ -291,9 +302,7 @@ class Engine(simpy.Environment):
             ConfigError: `remaining` returns no number of at least 0.
         """
         cluster, executor, now = self.cluster, self._executor, self.cluster.now
-        starts, runtimes = cluster.starting_time, cluster.requested_time.copy()
-        for job in cluster.expected:
-            runtimes[job] = float(cluster.workload.requested_time[job])
+        starts, runtimes = cluster.starting_time, cluster.workload.requested_time.tolist()
         for job in cluster.allocations.restarts:
             runtimes[job] = max(runtimes[job] - executor.saved(job, float(cluster.workload.runtime[job])), 0.0)
         if remaining is not None:
@@ -432,6 +441,19 @@ class Engine(simpy.Environment):
         self._settled = False
         jobs = self._executor.set_speed(chosen, share, self.cluster.now)
         self.cluster.record_speed(chosen, share, jobs)
+        for job in jobs:
+            self._set_pace(job)
+
+    def _set_pace(self, job: int) -> None:
+        """Makes the cores of a running job as slow for it as its frequency does, beside what their own speed does."""
+        cluster = self.cluster
+        frequencies = cluster.frequencies
+        if frequencies is None or not frequencies.used:
+            return
+        ids = cluster.cpu_ids(job)
+        share = 1.0 / frequencies.slowdown(job, frequencies.of(job))
+        speed = share if cluster.core_speed is None else cluster.core_speed[ids] * share
+        self._executor.set_speed(ids, speed, cluster.now)
 
     def progress(self, job: int) -> JobProgress:
         """Returns the progress of a running job.
@@ -449,6 +471,7 @@ class Engine(simpy.Environment):
         self._settled = False
         cluster.confirm_start(job, cluster.now)
         self._executor.start(job, cluster.running[job], cluster.now)
+        self._set_pace(job)
         assert self._power is not None
         if job in self._power.doomed:
             self._power.doomed.remove(job)

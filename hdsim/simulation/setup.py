@@ -145,6 +145,8 @@ def set_up(
     if management is not None and management.boot_failure and breakdowns is None:
         breakdowns = External(platform)
     faults = quantities_faults(platform, workload, model, management) + gang_faults(platform, workload, breakdowns)
+    if management is not None and management.changes_frequencies:
+        refuse_frequencies(agent, workload)
     if faults:
         raise ConfigError.many([ConfigError(fault, where="platform.kind") for fault in faults])
     rng = np.random.default_rng(seed)
@@ -159,6 +161,8 @@ def set_up(
         nodes_fail=breakdowns is not None,
         resume_rate=None if management is None else management.resume_rate,
         caps=() if management is None else management.caps,
+        frequency=None if management is None else management.frequency,
+        slows=management is not None and management.slows,
         confirms_starts=confirms_starts,
         open_ended=open_ended,
         has_core_ids=has_core_ids,
@@ -184,6 +188,20 @@ def set_up(
     if management is not None:
         log.info("power: nodes that sleep are replayed by events, not in compiled code")
     return ReplaySetup(agent, make_cluster, model, links, breakdowns, management, surroundings, infeasible, seed, rng)
+
+
+def refuse_frequencies(agent: Agent, workload: Workload) -> None:
+    """Refuses what goes together with no other frequency than the nominal one.
+
+    Raises:
+        ConfigError: Jobs have programs, or the agent predicts run times.
+    """
+    where = "power.frequency"
+    if workload.has_programs:
+        raise ConfigError("expected jobs without programs, whose messages have no frequency", where=where)
+    if getattr(getattr(agent, "rules", None), "estimates", "requested") != "requested":
+        message = "expected agent.estimates=requested, since predictions do not know the frequency of a job"
+        raise ConfigError(message, where=where)
 
 
 def _facility_of(spec: Model, platform: Platform, workload: Workload, seed: int) -> Facility | None:

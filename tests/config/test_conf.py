@@ -107,8 +107,11 @@ def test_every_option_of_failures_can_be_made(composer: Composer, tmp_path: Path
 @pytest.mark.parametrize("name", [name for name in options("power") if name != "custom"])
 def test_every_option_of_power_can_be_made(composer: Composer, name: str) -> None:
     states = {"off": {"watts": 1}, "booting": {"watts": 2, "seconds": 60}}
-    platform = hdsim.Platform.homogeneous(2, 4, states=states)
-    assert (make_model("power", compose(composer, f"power={name}")["power"], platform) is None) == (name == "none")
+    points = [{"ghz": 5.0, "static_watts": 1, "dynamic_watts": 4}, {"ghz": 10.0, "static_watts": 1, "dynamic_watts": 9}]
+    platform = hdsim.Platform.homogeneous(2, 4, states=states, frequencies=points)
+    more = ["power.frequency=5.0"] if name == "frequency" else []
+    model = make_model("power", compose(composer, f"power={name}", *more)["power"], platform)
+    assert (model is None) == (name == "none")
 
 
 @pytest.mark.parametrize("name", [name for name in options("contention") if name != "custom"])

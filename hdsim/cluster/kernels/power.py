@@ -38,6 +38,7 @@ def committed_watts(
     changed: int,
     more: float,
     chosen: Bools,
+    off_nominal: Floats,
 ) -> float:
     """Returns the W to which some nodes are committed at a date, see :class:`hdsim.cluster.power_budget.PowerBudget`.
 
@@ -61,6 +62,7 @@ def committed_watts(
         changed: A node with at least `more` watts, -1 for none.
         more: See there.
         chosen: (N,) the nodes.
+        off_nominal: (P,) W that busy cores draw more than at their nominal frequency.
     """
     busy, number = np.zeros(len(held), np.int64), len(state)
     if date <= now:
@@ -74,6 +76,7 @@ def committed_watts(
         node, count = processors[0, processor], busy[processor] + added[processor]
         beside = shares[1] if count > 0 else shares[2]
         cores[node] += watts[processor] * (shares[0] * count + beside * (processors[1, processor] - count))
+        cores[node] += off_nominal[processor]
         computing[node] += count
     total = 0.0
     for node in range(number):

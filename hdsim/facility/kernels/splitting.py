@@ -22,6 +22,8 @@ def split_idle(
     first_processor: Ids,
     size: Ints,
     watts: Floats,
+    kind: Ints,
+    more: Floats,
     busy_share: float,
     idle_share: Floats,
     clocks: Floats,
@@ -41,14 +43,19 @@ def split_idle(
         processor_node: (P,) node of each processor.
         first_processor: (N + 1,) first processor of each node.
         size: (P,) cores of each processor.
-        watts: (P,) power of a computing core.
+        watts: (P,) power of a computing core at the nominal frequency.
+        kind: (A,) frequency of each segment, as a column of `more`.
+        more: (P, F) power that a computing core takes beyond `busy_share` of `watts` at each frequency.
         busy_share: Share of it that a busy core takes.
         idle_share: (2,) share of it that an idle core takes, by whether another core of its processor is busy.
         clocks: (K, 2 A) value of each clock at the begin of each segment and at the end of each.
         shared: (K, A) output: what each segment is charged.
     """
     kinds, segments, nodes = clocks.shape[0], len(first_row) - 1, len(first_processor) - 1
+    frequencies = more.shape[1]
     busy = np.zeros(len(watts), np.int64)
+    # Busy cores at each frequency.
+    of_kind = np.zeros((len(watts), frequencies), np.int64)
     meter, read = np.zeros((nodes, kinds)), np.zeros((nodes, kinds))
     at_begin = np.zeros((len(processor), kinds))
     for place in range(len(events)):
@@ -61,6 +68,9 @@ def split_idle(
             drawn, idle = 0.0, 0.0
             for q in range(first_processor[node], first_processor[node + 1]):
                 drawn += busy_share * watts[q] * busy[q]
+                if frequencies > 1:
+                    for f in range(frequencies):
+                        drawn += more[q, f] * of_kind[q, f]
                 idle += idle_share[1 if busy[q] > 0 else 0] * watts[q] * (size[q] - busy[q])
             for k in range(kinds):
                 if drawn > 0:
@@ -70,5 +80,6 @@ def split_idle(
                     at_begin[row, k] = meter[node, k]
                 else:
                     advance = meter[node, k] - at_begin[row, k]
-                    shared[k, one] += busy_share * watts[p] * cores[row] * advance
+                    shared[k, one] += (busy_share * watts[p] * cores[row] + more[p, kind[one]] * cores[row]) * advance
             busy[p] += cores[row] if begins else -cores[row]
+            of_kind[p, kind[one]] += cores[row] if begins else -cores[row]

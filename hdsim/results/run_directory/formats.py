@@ -88,6 +88,8 @@ DONE = (
 POD_TIMES = ("created", "bound", "running", "finished")
 INTERRUPTION_COLUMNS = ("job_id", "starting_time", "end_time", "lost_time", "requeued", "allocated_resources")
 ALLOCATION_COLUMNS = ("job_id", "attempt", "begin", "end", "allocated_resources", "speed")
+#: Further column of the same: frequency in GHz, in runs where a job had another one than the nominal one.
+FREQUENCY_COLUMN = "ghz"
 #: Metrics that depend on wall time. The manifest holds them, so that equal runs have equal files.
 WALL_METRICS = ("jobs_per_second",)
 NODE_STATE_COLUMNS = ("node", "state", "begin", "end")

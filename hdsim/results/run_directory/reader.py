@@ -31,6 +31,7 @@ from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
     CONTENTION_COLUMNS,
     DONE,
+    FREQUENCY_COLUMN,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
     NODE_STATE_COLUMNS,
@@ -412,7 +413,7 @@ def _attempts(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, 
 def _read_allocations(
     path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform, cut_short: Segments
 ) -> Segments:
-    job, texts = _rows_of_jobs(path, ALLOCATION_COLUMNS, jobs)
+    job, texts = _rows_of_jobs(path, ALLOCATION_COLUMNS, jobs, (FREQUENCY_COLUMN,))
     attempt = integers(path, "attempt", texts["attempt"], len(job))
     begin, end, speed = (numbers(path, name, texts[name]) for name in ("begin", "end", "speed"))
     held, amounts = _held(path, texts["allocated_resources"], begin, end, platform)
@@ -426,14 +427,26 @@ def _read_allocations(
     ):
         if key in last:
             lost[last[key]], requeued[last[key]] = seconds, again
-    return Segments(platform, job, attempt, begin, end, held, speed, lost, requeued, amounts).with_losses_spread()
+    ghz = None
+    if FREQUENCY_COLUMN in texts:
+        ghz, table = numbers(path, FREQUENCY_COLUMN, texts[FREQUENCY_COLUMN]), platform.frequencies
+        if table is None or not np.isin(ghz, table.ghz).all():
+            raise ConfigError("expected frequencies of the processor types of the platform", where=str(path))
+        ghz = np.where(ghz == table.nominal, np.nan, ghz)
+    columns = attempt, begin, end, held, speed, lost, requeued, amounts, ghz
+    return Segments(platform, job, *columns).with_losses_spread()
 
 
 def _rows_of_jobs(
-    path: Path, columns: Sequence[str], jobs: Mapping[str, NDArray[Any]]
+    path: Path, columns: Sequence[str], jobs: Mapping[str, NDArray[Any]], further: Sequence[str] = ()
 ) -> tuple[Ints, dict[str, list[str]]]:
-    """Reads the rows of the given jobs, those of others left out: the index of the job of each, and columns of text."""
+    """Reads the rows of the given jobs, those of others left out: the index of the job of each, and columns of text.
+
+    `further` columns may follow.
+    """
     header, rows = read_csv(path)
+    if header == [*columns, *further]:
+        columns = header
     if header != list(columns):
         raise ConfigError(f"expected rows of {','.join(columns)}", where=str(path))
     row_of_job = {job: row for row, job in enumerate(jobs["job_id"].tolist())}

@@ -26,6 +26,7 @@ from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
     CONTENTION_COLUMNS,
     DONE,
+    FREQUENCY_COLUMN,
     HOUR_COLUMNS,
     INTERRUPTION_COLUMNS,
     JOB_COLUMNS,
@@ -83,7 +84,7 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
     if result.failed_starts:
         _write_failed_starts(path / "failed_starts.csv", result)
     held = result.segments
-    if held.attempts is not held or (held.speed != 1.0).any():
+    if held.attempts is not held or (held.speed != 1.0).any() or held.ghz is not None:
         _write_allocations(path / "allocations.csv", result)
     if result.gangs:
         begins, ids = result.starting_time.tolist(), result.workload.job_id
@@ -305,8 +306,17 @@ def _write_failed_starts(path: Path, result: FullReplay) -> None:
 
 
 def _write_allocations(path: Path, result: FullReplay) -> None:
-    """Writes allocations.csv: the allocation segments of all jobs in order of their begins."""
+    """Writes allocations.csv: the allocation segments of all jobs in order of their begins.
+
+    There is a column ghz if a job had another frequency than the nominal one.
+    """
     held = result.segments
     ids = csv_fields(result.workload.job_id[held.job].tolist())
     columns = (ids, held.attempt, held.begin, held.end, held.texts, held.speed)
-    _write_rows(path, ALLOCATION_COLUMNS, "{},{},{:.6f},{:.6f},{},{:.6f}", *columns)
+    names, line = ALLOCATION_COLUMNS, "{},{},{:.6f},{:.6f},{},{:.6f}"
+    table = held.platform.frequencies
+    if held.ghz is None or table is None:
+        _write_rows(path, names, line, *columns)
+    else:
+        ghz = np.where(np.isnan(held.ghz), table.nominal, held.ghz)
+        _write_rows(path, (*names, FREQUENCY_COLUMN), line + ",{!r}", *columns, ghz)

@@ -199,9 +199,14 @@ class Easy(Backfill):
             # Jobs that run beyond an earlier time at which there are cores for the head leave it these.
             chunk, seconds = cluster.requests.chunk(head), cluster.requested_time[head]
             begin = now if cluster.cores.chunks(chunk) >= chunk.number else self._shadow
-            self._watts = cluster.budget.job_watts(cluster.size[head])
-            self._shadow = cluster.budget.earliest(self._watts, seconds, begin, now)
-            self._head_end = self._shadow + seconds
+            # The reservation is for the highest frequency at which there will ever be room; it may start slower before.
+            for ghz in cluster.frequencies_of(head):
+                lasts = seconds * cluster.stretch(head, ghz)
+                self._watts = cluster.budget.job_watts(cluster.size[head], ghz)
+                self._shadow = cluster.budget.earliest(self._watts, lasts, begin, now)
+                self._head_end = self._shadow + lasts
+                if self._shadow < math.inf:
+                    break
             if self._shadow < math.inf:
                 left = cluster.budget.room(self._shadow, self._head_end, now) - self._watts
                 self._extra = min(self._extra, cluster.budget.most_cores(left))
@@ -231,8 +236,10 @@ class Easy(Backfill):
     def _admit(self, cluster: Cluster, job: int, placement: Any) -> bool:
         """Reserves the cores of a job that ends after the shadow time; False if the head does not fit beside it."""
         budget, end = cluster.budget, self._head_end
-        if budget is not None and budget.room(self._shadow, end, cluster.now, placement.ids) < self._watts:
-            return False
+        if budget is not None:
+            ghz = cluster.frequency_on(job, placement)
+            if budget.room(self._shadow, end, cluster.now, placement.ids, ghz) < self._watts:
+                return False
         if self._nodes is not None:
             requests, nodes, cores = self._nodes.requests(cluster), placement.nodes, placement.node_counts
             margin = admit(self._free, self._allowed, requests, self._head, self._margin, job, nodes, cores)

@@ -33,6 +33,7 @@ class ReleaseTimes:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.end: dict[int, float] = {}
+        self._retimed = 0  # changes of frequencies that the ends follow
         self.sorted = make_releases(64)
         for job, placement in cluster.running.items():
             if job not in cluster.starting:
@@ -51,9 +52,9 @@ class ReleaseTimes:
         The i-th correction adds the i-th of 1, 5, 15 and 30 minutes and 1, 2, 5, 10, 20, 50 and 100 hours, up to the
         limit of the prediction (Tsafrir, Etsion and Feitelson 2007, in the steps of the simulators Alvio and pyss).
         """
-        cluster, corrected = self._cluster, False
+        cluster, corrected = self._cluster, self._follow_frequencies()
         if not cluster.expected or not self.overdue(cluster.now):
-            return False
+            return corrected
         count = int(np.searchsorted(self.sorted.end[: self.sorted.length[0]], cluster.now, side="right"))
         for job in self.sorted.job[:count].tolist():
             begin, end = cluster.starting.get(job, cluster.starting_time[job]), self.end[job]
@@ -69,6 +70,19 @@ class ReleaseTimes:
                 self.remove(job)
                 self.add(job, end, cluster.size[job])
         return corrected
+
+    def _follow_frequencies(self) -> bool:
+        """Updates the ends of running jobs whose frequencies have changed; returns whether there were any."""
+        cluster = self._cluster
+        if cluster.frequencies is None or self._retimed == len(cluster.frequencies.retimed):
+            return False
+        for job in dict.fromkeys(cluster.frequencies.retimed[self._retimed :]):
+            if job in self.end and job in cluster.running:
+                self.remove(job)
+                end = cluster.starting_time[job] + cluster.estimate(job, cluster.running[job])
+                self.add(job, end, cluster.size[job])
+        self._retimed = len(cluster.frequencies.retimed)
+        return True
 
     def _call(self, job: int, end: float) -> None:
         """Asks for a pass when a prediction that can be corrected will be exceeded."""
