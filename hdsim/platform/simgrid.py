@@ -1,8 +1,8 @@
 """Export of platforms as SimGrid XML, which Batsim reads.
 
 SimGrid has hosts but no processors, so every core and every GPU is a host with the P-states of
-:data:`hdsim.platform.power.PSTATES`; a GPU has the property ``device`` of value ``GPU`` besides. On platforms with power
-states of nodes each host has an equal share of its node's watts, and the further P-states below.
+:data:`hdsim.platform.power.PSTATES`; a GPU has the property ``device`` of value ``GPU`` besides. If nodes
+have power states, each host has an equal share of its node's watts, and the further P-states below.
 Batsim up to 4.2.1 numbers hosts by the lexicographic order of their names; zero padding makes that the core ids.
 """
 

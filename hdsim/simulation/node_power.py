@@ -98,6 +98,13 @@ class NodePower:
         self.doomed.discard(job)
         self._waiting = {node: tuple(each for each in jobs if each != job) for node, jobs in self._waiting.items()}
 
+    def confirm(self, nodes: list[int]) -> bool:
+        """Makes changes of nodes that the backend has seen end; returns whether all of these were under way."""
+        now = self._engine.cluster.now
+        expected = [self._states.confirm(node, now) for node in nodes]
+        self._change(nodes)
+        return all(expected)
+
     def apply(self) -> None:
         """Schedules what follows from the decisions of a pass, and the time-outs of nodes that are idle after it."""
         self._watch()

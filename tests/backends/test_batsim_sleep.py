@@ -6,9 +6,11 @@ import csv
 import math
 import random
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,11 +29,15 @@ from test_batsim_serve import (
     scripted,
     talk,
 )
-from tiers import examples
+from tiers import ci, examples
 
 import hdsim
-from hdsim.backends.batsim.hosts import COMPUTATION, SLEEP, VIRTUAL, hosts_of, read_xml
-from hdsim.errors import BackendError, PlatformError
+from hdsim.backends.batsim.backend import Batsim
+from hdsim.backends.batsim.files import Files
+from hdsim.backends.batsim.hosts import COMPUTATION, SLEEP, VIRTUAL, hosts_of, load_hosts, read_xml
+from hdsim.backends.batsim.inputs import read_jobs
+from hdsim.backends.batsim.zeromq import SchedulerSocket, serve
+from hdsim.errors import BackendError, ConfigError, PlatformError
 from hdsim.workload.batsim_json import write_batsim
 from hdsim.workload.generators import lublin
 
@@ -350,3 +356,119 @@ def test_nodes_of_hdsim_sleep_by_their_power_states() -> None:
     until_up = 180 * (40 + 10) + 180 * 120
     answers = [data["consumed_energy"] for _, data in heard(told, "ANSWER")]
     assert answers == pytest.approx([node0 + node1, node0 + node1 + until_up])
+
+
+# hdsim's agents behind Batsim
+
+
+def behind_batsim(
+    platform: hdsim.Platform, agent: Any, jobs: hdsim.Workload, folder: Path, **options: Any
+) -> tuple[hdsim.Result, BatsimServer]:
+    """The result of an agent that hdsim's own Batsim asks, by the files that a real one reads, and that Batsim."""
+    files = Files(folder / "server", energy=True, kill_at_walltime=False)
+    files.write(platform, jobs)
+    hosts = load_hosts(files.platform)
+    served = BatsimServer(hosts, [read_jobs(files.workload, hosts.platform)], Options(energy=True))
+    endpoint = f"ipc://{folder}/socket"
+
+    def simulate() -> None:
+        with SchedulerSocket(endpoint, timeout=60) as scheduler:
+            serve(served, scheduler.exchange)
+
+    with ThreadPoolExecutor() as threads:
+        done = threads.submit(simulate)
+        result, _ = Batsim(socket=endpoint).run(platform, jobs, agent, folder, **options)
+        done.result()
+    return result, served
+
+
+def spaced(seed: int, jobs: int = 60) -> hdsim.Workload:
+    """Jobs of whole seconds, the first at 0, with pauses in which nodes fall asleep."""
+    rng = np.random.default_rng(seed)
+    times = np.cumsum(rng.choice([0, 5, 60, 400, 1500], jobs)).astype(float)
+    return hdsim.Workload.from_columns(
+        submission_time=times - times[0],
+        runtime=rng.integers(1, 900, jobs).astype(float),
+        requested_cores=rng.integers(1, 13, jobs),
+        requested_time=rng.integers(900, 2000, jobs).astype(float),
+    )
+
+
+@pytest.mark.parametrize(
+    ("agent", "power"),
+    [
+        ("easy", {"suspend_time": 300}),
+        ("fcfs", {"suspend_time": 0}),
+        *ci(("conservative", {"suspend_time": 60, "suspend_rate": 1, "resume_rate": 1})),
+        *ci(("easy", {"suspend_time": 600, "exclude": ["main-1"]})),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, *ci(2, 3)])
+def test_nodes_sleep_behind_batsim_as_in_the_simulation(
+    tmp_path: Path, agent: str, power: dict[str, Any], seed: int
+) -> None:
+    platform, jobs = sleeping(), spaced(seed)
+    if "exclude" in power:
+        power = {**power, "exclude": [platform.node_names[1]]}
+    model = {"_target_": "hdsim.power.PowerManagement", **power}
+    expected = hdsim.simulate(platform, jobs, agent, power=model)
+    result, served = behind_batsim(platform, agent, jobs, tmp_path, power=model)
+    assert expected.metrics["boots"] > 5
+    assert result.starting_time == pytest.approx(expected.starting_time, abs=1e-6)
+    assert result.finish_time == pytest.approx(expected.finish_time, abs=1e-6)
+    assert result.jobs["allocated_resources"].tolist() == expected.jobs["allocated_resources"].tolist()
+    for key in ("energy_joules", "node_hours_off", "joules_booting", "boots"):
+        assert result.metrics[key] == pytest.approx(expected.metrics[key], rel=1e-6), key
+    # What Batsim counts, by the watts of the XML, from the first submission to the last completion.
+    assert served.record._joules_at_last_end == pytest.approx(expected.metrics["energy_joules"], rel=1e-6)
+
+
+class Switcher(hdsim.Agent):
+    """First come, first served, which switches idle nodes off and some on, and kills jobs that wait for nodes."""
+
+    def decide(self, cluster: Any) -> None:
+        for job in [job for job in cluster.starting if job % 5 == 0]:
+            cluster.kill(job)
+        while cluster.queue and cluster.fits(job := next(iter(cluster.queue))):
+            cluster.start(job)
+        states = cluster.node_states.state
+        idle = cluster.cores.idle_nodes(np.arange(cluster.platform.n_nodes))
+        cluster.power_off(idle[: len(idle) // 2])
+        cluster.power_on(np.flatnonzero(states == 3)[:1])
+        if cluster.submitted:
+            cluster.call_me_later(cluster.now + 77)
+
+
+def test_an_agent_switches_nodes_behind_batsim_as_in_the_simulation(tmp_path: Path) -> None:
+    platform, jobs = sleeping(), spaced(4, 40)
+    expected = hdsim.simulate(platform, jobs, Switcher(), power="states")
+    result, served = behind_batsim(platform, Switcher(), jobs, tmp_path, power="states")
+    assert expected.metrics["jobs_killed"] > 0
+    assert result.starting_time == pytest.approx(expected.starting_time, abs=1e-6)
+    assert result.finish_time == pytest.approx(expected.finish_time, abs=1e-6)
+    assert result.metrics["energy_joules"] == pytest.approx(expected.metrics["energy_joules"], rel=1e-6)
+    assert served.record._joules_at_last_end == pytest.approx(expected.metrics["energy_joules"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("backend", "power", "message"),
+    [
+        ({"energy": False}, {"suspend_time": 60}, "power sets P-states, which Batsim does not do with"),
+        ({}, {"suspend_time": 60, "cap": 0.9}, "power.cap: expected null; Batsim does not know of caps"),
+        ({}, {"suspend_time": 60, "boot_failure": 0.1}, "power.boot_failure: expected 0, got 0.1"),
+    ],
+)
+def test_power_management_that_batsim_cannot_express_is_refused(
+    backend: dict[str, Any], power: dict[str, Any], message: str
+) -> None:
+    model = {"_target_": "hdsim.power.PowerManagement", **power}
+    with pytest.raises(ConfigError, match=message):
+        Batsim(socket="ipc://nowhere", **backend).check(sleeping(), spaced(1, 3), power=model)
+
+
+def test_forks_behind_batsim_are_refused_where_nodes_sleep(tmp_path: Path) -> None:
+    def looks_ahead(cluster: Any) -> None:
+        cluster.fork()
+
+    with pytest.raises(ConfigError, match="expected power=none where another backend runs the jobs"):
+        behind_batsim(sleeping(), looks_ahead, spaced(1, 5), tmp_path, power="states")
