@@ -177,6 +177,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
         # Errors in the settings of a model are raised here.
         cluster, signal = self.set_up(self.episodes.traces[0], seed=0).cluster, self.objective.signal
+        if self.problem.action.needs_power and cluster.node_states is None:
+            raise ConfigError(f"expected power=states or suspend with env.action={action}, got none", where="power")
         if signal is not None and getattr(cluster.facility, signal, None) is None:
             raise ConfigError(
                 f"expected a facility with facility.{signal} for {objective}, got none", where="env.objective"

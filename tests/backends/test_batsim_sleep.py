@@ -450,6 +450,29 @@ def test_an_agent_switches_nodes_behind_batsim_as_in_the_simulation(tmp_path: Pa
     assert served.record._joules_at_last_end == pytest.approx(expected.metrics["energy_joules"], rel=1e-6)
 
 
+class Changing(hdsim.Agent):
+    """EASY's passes by the action `suspend`, with a time-out that follows from the time of the decision."""
+
+    def begin(self, cluster: Any) -> None:
+        self.problem = hdsim.decisions.DecisionProblem("suspend", "node_states", timeouts=[5, 60, 300, None])
+        self.problem.begin(cluster)
+
+    def decide(self, cluster: Any) -> None:
+        while self.problem.pending():
+            self.problem.observe()
+            self.problem.act(int(cluster.now) % 4)
+
+
+def test_time_outs_are_chosen_behind_batsim_as_in_the_simulation(tmp_path: Path) -> None:
+    platform, jobs = sleeping(), spaced(6, 40)
+    expected = hdsim.simulate(platform, jobs, Changing(), power="states")
+    result, served = behind_batsim(platform, Changing(), jobs, tmp_path, power="states")
+    assert expected.metrics["boots"] > 5
+    assert result.starting_time == pytest.approx(expected.starting_time, abs=1e-6)
+    assert result.metrics["energy_joules"] == pytest.approx(expected.metrics["energy_joules"], rel=1e-6)
+    assert served.record._joules_at_last_end == pytest.approx(expected.metrics["energy_joules"], rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("backend", "power", "message"),
     [
