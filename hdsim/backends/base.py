@@ -30,6 +30,7 @@ from hdsim.util.plugins import PluginType, installed, snake_case
 from hdsim.workload.model import Workload
 
 if TYPE_CHECKING:
+    from hdsim.power import PowerManagement
     from hdsim.simulation.simulation import Simulation
 
 
@@ -96,6 +97,10 @@ class Backend:
         """Returns faults of a configuration that the capabilities do not express."""
         return []
 
+    def power_faults(self, power: PowerManagement) -> list[str]:
+        """Returns faults of power management of a backend with the capability `power`."""
+        return []
+
     def check(
         self,
         platform: Platform,
@@ -137,6 +142,8 @@ class Backend:
         known = (None if "contention" in refused else model, None if "power" in refused else made_power)
         faults += quantities_faults(platform, workload, *known)
         faults += self.faults(platform, workload, model, links)
+        if made_power is not None and can.power:
+            faults += self.power_faults(made_power)
         if faults:
             raise ConfigError.many([ConfigError(fault, where=f"backend={self.name}") for fault in faults])
 

@@ -33,6 +33,8 @@ class NodeStates:
         n_away: Number of nodes that are not up.
         changes: Number of changes so far.
         due: (date, node) of changes to come that the backend is yet to take note of; `step` makes them.
+        confirmed: Nodes whose present change is over, where the backend says so by `confirm`; None where it is over at
+            its date.
         spans: (node, state, begin, end) of every stay in another state that is over.
 
     Args:
@@ -48,6 +50,7 @@ class NodeStates:
         self.ready: Floats = np.zeros(nodes)
         self.n_away = self.changes = 0
         self.due: list[tuple[float, int]] = []
+        self.confirmed: set[int] | None = None
         self.spans: list[tuple[int, int, float, float]] = []
         self._going_down: Floats = platform.state_seconds[_GOING_DOWN]
         self._booting: Floats = platform.state_seconds[_BOOTING]
@@ -72,7 +75,7 @@ class NodeStates:
         """Begins to switch off a node that is up."""
         self._enter(node, _GOING_DOWN, now)
         self.ready[node], self._off[node] = math.inf, now + float(self._going_down[node])
-        self.due.append((float(self._off[node]), node))
+        self._await_end(float(self._off[node]), node)
 
     def power_on(self, node: int, now: float) -> None:
         """Asks a node to boot; nothing happens if it is up, boots, or has been asked to."""
@@ -110,14 +113,38 @@ class NodeStates:
         asked = np.where(self.ready < math.inf, self.ready, np.maximum(self._off, now) + self._booting)
         return np.where(self.state == _ON, now, asked)
 
+    def confirm(self, node: int, now: float) -> bool:
+        """Takes note that the present change of a node is over, whenever it was to be; False if there is none."""
+        assert self.confirmed is not None
+        if self.state[node] == _GOING_DOWN:
+            self._off[node] = now
+        elif self.state[node] == _BOOTING:
+            self.ready[node] = now
+        else:
+            return False
+        self.confirmed.add(node)
+        return True
+
     def step(self, node: int, now: float) -> bool:
         """Makes the changes of a node that are due; returns whether its boot is over."""
-        if self.state[node] == _GOING_DOWN and self._off[node] <= now:
+        if self.state[node] == _GOING_DOWN and self._off[node] <= now and self._is_over(node):
             self._enter(node, _OFF, now)
         if self.state[node] == _OFF and self.ready[node] < math.inf and self._boot[node] <= now:
             self._enter(node, _BOOTING, now)
-            self.due.append((float(self.ready[node]), node))
-        return bool(self.state[node] == _BOOTING and self.ready[node] <= now)
+            self._await_end(float(self.ready[node]), node)
+        return bool(self.state[node] == _BOOTING and self.ready[node] <= now and self._is_over(node))
+
+    def _await_end(self, date: float, node: int) -> None:
+        if self.confirmed is None:
+            self.due.append((date, node))
+
+    def _is_over(self, node: int) -> bool:
+        """Returns whether nothing speaks against the end of the present change of a node."""
+        if self.confirmed is None:
+            return True
+        over = node in self.confirmed
+        self.confirmed.discard(node)
+        return over
 
     def come_up(self, node: int, now: float) -> None:
         """Takes note that a node is up, or out of service and no longer in a state."""

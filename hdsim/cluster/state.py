@@ -98,6 +98,8 @@ _FOR_AGENTS = (
         "set_frequency",
         "power_off",
         "power_on",
+        "set_suspend_time",
+        "suspend_time",
         "call_me_later",
         "note_run",
     ),
@@ -142,6 +144,7 @@ class Cluster:
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
         node_states: Power states of the nodes, None where nodes do not sleep.
+        suspend_time: Seconds after which idle nodes go down by `set_suspend_time`, None as power management says.
         caps: Limits on the power of nodes.
         budget: The power that hard ones leave for starts, None without any.
         down: Nodes that are down, as keys.
@@ -249,6 +252,7 @@ class Cluster:
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
         self.node_states = None if resume_rate is None else NodeStates(platform, resume_rate)
+        self.suspend_time: float | None = None
         self.caps = tuple(caps)
         hard = [cap for cap in caps if cap.hard]
         self.budget: PowerBudget | None = None
@@ -923,6 +927,20 @@ class Cluster:
             if budget is not None and not (asked or budget.allows_change(node, NodeState.BOOTING, self.now, until)):
                 raise DecisionError(f"power_on: node {node} would break a cap as it boots")
             states.power_on(node, self.now)
+
+    def set_suspend_time(self, seconds: float) -> None:
+        """Lets nodes go down once they have been idle for some seconds, those that are idle now included.
+
+        It takes the place of the time-out of power management until the next call; its rates and excluded nodes stay.
+        Infinite: no idle node goes down by itself.
+
+        Raises:
+            DecisionError: Nodes do not sleep, or the number is negative or not a number.
+        """
+        self._sleeping("set_suspend_time")
+        if not seconds >= 0:
+            raise DecisionError(f"set_suspend_time: expected at least 0 s, got {seconds}")
+        self.suspend_time = float(seconds)
 
     def may_go_down(self, node: int) -> bool:
         """Whether no hard cap would be broken by a node that goes down, nor by its boot beside idle nodes."""

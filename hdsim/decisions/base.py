@@ -45,6 +45,7 @@ class Action(ABC):
         core_policies: Core policies the action uses, without node limits; empty for any.
         has_void: The last action starts no job.
         needs_site: The jobs have to be those of a site, whose rules hold.
+        needs_power: Nodes have to sleep and wake, as with ``power=states``.
     """
 
     core_policy: str = "high_gflops"
@@ -52,6 +53,7 @@ class Action(ABC):
     core_policies: Collection[str] = ()
     has_void: bool = False
     needs_site: bool = False
+    needs_power: bool = False
 
     @abstractmethod
     def size(self, platform: Platform) -> int:

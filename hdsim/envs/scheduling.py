@@ -181,6 +181,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             message = "expected power.frequency=null and power.when_capped=wait: environments have no frequencies"
             raise ConfigError(message, where="env")
         cluster = setup.cluster
+        if self.problem.action.needs_power and cluster.node_states is None:
+            raise ConfigError(f"expected power=states or suspend with env.action={action}, got none", where="power")
         if signal is not None and getattr(cluster.facility, signal, None) is None:
             raise ConfigError(
                 f"expected a facility with facility.{signal} for {objective}, got none", where="env.objective"

@@ -1,7 +1,8 @@
 """Export of platforms as SimGrid XML, which Batsim reads.
 
 SimGrid has hosts but no processors, so every core and every GPU is a host with the P-states of
-:data:`hdsim.platform.power.PSTATES`; a GPU has the property ``device`` of value ``GPU`` besides.
+:data:`hdsim.platform.power.PSTATES`; a GPU has the property ``device`` of value ``GPU`` besides. If nodes
+have power states, each host has an equal share of its node's watts, and the further P-states below.
 Batsim up to 4.2.1 numbers hosts by the lexicographic order of their names; zero padding makes that the core ids.
 """
 
@@ -17,6 +18,7 @@ from lxml import etree
 
 from hdsim.errors import PlatformError
 from hdsim.platform.model import Platform
+from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, PSTATES
 from hdsim.platform.schema import GPU
 
@@ -25,11 +27,19 @@ log = logging.getLogger(__name__)
 #: The host of the scheduler, which runs no jobs.
 MASTER_HOST = "master_host"
 
+#: P-states behind those of :data:`hdsim.platform.power.PSTATES` where nodes have power states: idle in an idle
+#: processor beside a busy one of the node, and as Batsim's sleep P-state with its two virtual ones off, going down and
+#: booting.
+IDLE_BESIDE, ASLEEP, SWITCHING_OFF, SWITCHING_ON = range(len(PSTATES), len(PSTATES) + 4)
+#: Property of Batsim that names a sleep P-state and the virtual ones that a host passes through to enter and leave it.
+SLEEP_PSTATES = "sleep_pstates"
+
 _MOST_ELEMENTS = 500_000
 _DOCTYPE = '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">'
 # SimGrid needs a number for each link and a speed above 0 for each P-state.
 _UNLIMITED_BANDWIDTH = 1e18
 _SPEED_OF_IDLE = "0.001f"
+_SPEED_OF_AN_INSTANT = 1e18
 
 
 def to_xml(platform: Platform, *, pstates: bool = True, latencies: bool = True) -> bytes:
@@ -54,8 +64,8 @@ def to_xml(platform: Platform, *, pstates: bool = True, latencies: bool = True) 
             f"expected at most {_MOST_ELEMENTS:,} cores and pairs of clusters in SimGrid XML, got {elements:,}",
             where=platform.source,
         )
-    if platform.has_state_watts or platform.can_sleep.any():
-        log.warning("%s: the power states of nodes are left out of the XML, whose hosts are cores", platform.source)
+    if not pstates and has_node_states(platform):
+        log.warning("%s: the power states of nodes are left out of the XML, which has no P-states", platform.source)
     clusters = range(platform.n_clusters)
     # SimGrid 3.32 and later refuse routes to a zone of routing "None".
     master = _element("zone", [_host(MASTER_HOST, "1Gf", "0.0:0.0")], id="master", routing="Full")
@@ -71,6 +81,11 @@ def to_xml(platform: Platform, *, pstates: bool = True, latencies: bool = True) 
     return etree.tostring(document, xml_declaration=True, encoding="utf-8", doctype=_DOCTYPE, pretty_print=True)
 
 
+def has_node_states(platform: Platform) -> bool:
+    """Returns whether nodes draw power besides their processors, or can be switched off."""
+    return bool(platform.has_state_watts or platform.can_sleep.any())
+
+
 def _cluster(platform: Platform, cluster: int, pstates: bool, latencies: bool) -> etree._Element:
     nodes = range(*platform.cluster_first_node[cluster : cluster + 2].tolist())
     bandwidth, latency = platform.local_bandwidth[cluster], platform.local_latency[cluster] if latencies else 0.0
@@ -79,11 +94,14 @@ def _cluster(platform: Platform, cluster: int, pstates: bool, latencies: bool) -
     for node in nodes:
         for processor in range(*platform.node_first_processor[node : node + 2].tolist()):
             power = float(platform.power[processor])
-            speeds, watts = _states(float(platform.gflops[processor]), power)
+            speeds, watts = _states(platform, processor)
             for core in range(*platform.processor_first_core[processor : processor + 2].tolist()):
                 name = f"cor_{core:0{width}}"
                 if pstates:
                     host = _host(name, speeds, watts, pstate=str(IDLE_PACKAGE))
+                    if platform.can_sleep[node]:
+                        value = f"{ASLEEP}:{SWITCHING_OFF}:{SWITCHING_ON}"
+                        host.append(_element("prop", id=SLEEP_PSTATES, value=value))
                 else:
                     # Powers of an idle and of a busy host.
                     host = _host(
@@ -99,12 +117,30 @@ def _cluster(platform: Platform, cluster: int, pstates: bool, latencies: bool) -
     return _element("zone", [router, *links, *hosts, *host_links], id=f"clu_{cluster}", routing="Cluster")
 
 
-def _states(gflops: float, watts: float) -> tuple[str, str]:
-    """Returns the speeds and the powers of a core's P-states."""
-    speeds = (f"{_decimals(gflops * state.speed)}Gf" if state.speed else _SPEED_OF_IDLE for state in PSTATES)
+def _states(platform: Platform, processor: int) -> tuple[str, str]:
+    """Returns the speeds and the powers of the P-states of a processor's cores."""
+    node = int(platform.processor_node[processor])
+    gflops, peak = float(platform.gflops[processor]), float(platform.power[processor])
+    speeds = [f"{_decimals(gflops * state.speed)}Gf" if state.speed else _SPEED_OF_IDLE for state in PSTATES]
+    watts = [peak * state.power for state in PSTATES]
+    if has_node_states(platform):
+        hosts = int(platform.node_first_core[node + 1] - platform.node_first_core[node])
+        share = np.nan_to_num(platform.state_watts[:, node]) / hosts
+        speeds.append(_SPEED_OF_IDLE)
+        watts.append(watts[IDLE_PACKAGE])
+        watts = [power + share[NodeState.ON] for power in watts]
+        watts[IDLE_PACKAGE] += share[NodeState.IDLE] - share[NodeState.ON]
+        if platform.can_sleep[node]:
+            changes = [NodeState.GOING_DOWN, NodeState.BOOTING]
+            speeds += [_SPEED_OF_IDLE, *map(_speed_of_change, platform.state_seconds[changes, node].tolist())]
+            watts += [share[NodeState.OFF], *share[changes]]
     # Power of an idle and of a loaded host: equal, since only the P-state matters here.
-    powers = (_watts(watts, state) for state in range(len(PSTATES)))
-    return ", ".join(speeds), ", ".join(f"{power}:{power}" for power in powers)
+    return ", ".join(speeds), ", ".join(f"{_decimals(power)}:{_decimals(power)}" for power in watts)
+
+
+def _speed_of_change(seconds: float) -> str:
+    """Returns the speed of a virtual P-state, in which Batsim computes one flop."""
+    return f"{1 / seconds if seconds else _SPEED_OF_AN_INSTANT!r}f"
 
 
 def _watts(peak: float, state: int) -> str:

@@ -475,6 +475,8 @@ class Engine(simpy.Environment):
         assert self._power is not None
         if job in self._power.doomed:
             self._power.doomed.remove(job)
+            # The date of the job's end must not become known after its kill.
+            self._settle()
             self.schedule_at(cluster.now, self._kill, job)
 
     def interrupt(self, job: int, interval: float | None) -> None:

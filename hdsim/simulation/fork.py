@@ -36,6 +36,8 @@ def require_fork(env: Engine | LiveJobs, runtimes: object, arrivals: object, pro
     if not isinstance(arrivals, Workload) and arrivals not in ("none", "actual"):
         raise ConfigError(f"expected none, actual or a Workload, got {arrivals!r}", where="fork: arrivals")
     if isinstance(env, LiveJobs):
+        if env.cluster.node_states is not None:
+            raise ConfigError("expected power=none where another backend runs the jobs", where="fork")
         for key, value in (("runtimes", runtimes), ("arrivals", arrivals)):
             if isinstance(value, str) and value == "actual":
                 raise ConfigError(

@@ -71,6 +71,9 @@ class NodePower:
         self._failing: dict[int, float] = {}  # nodes that do not come up, and when that is found
         self._excludes = bool(management.excluded.any())
         self._idle_since: Floats = np.full(nodes, -math.inf)
+        # When the time of each idle node will be over, and the time-out that the scheduler has set.
+        self._expiry: Floats = np.full(nodes, math.inf)
+        self._suspend_time: float | None = None
         # Nodes whose time is over, with the begins of their idleness, which go down as the rate allows, and when the
         # last ones did.
         self._timed_out: deque[tuple[int, float]] = deque()
@@ -98,8 +101,17 @@ class NodePower:
         self.doomed.discard(job)
         self._waiting = {node: tuple(each for each in jobs if each != job) for node, jobs in self._waiting.items()}
 
+    def confirm(self, nodes: list[int]) -> bool:
+        """Makes changes of nodes that the backend has seen end; returns whether all of these were under way."""
+        now = self._engine.cluster.now
+        expected = [self._states.confirm(node, now) for node in nodes]
+        self._change(nodes)
+        return all(expected)
+
     def apply(self) -> None:
         """Schedules what follows from the decisions of a pass, and the time-outs of nodes that are idle after it."""
+        if self._engine.cluster.suspend_time != self._suspend_time:
+            self._renew_timeouts()
         self._watch()
         if self._stuck():
             self._wake_one()
@@ -206,7 +218,7 @@ class NodePower:
             nodes = nodes[~self._management.excluded[nodes]]
         if not nodes.size:
             return
-        seconds = self._management.timeout(nodes, cluster)
+        seconds = self._management.timeout(nodes, cluster) if self._suspend_time is None else self._suspend_time
         self._idle_since[nodes] = cluster.now
         if isinstance(seconds, int | float):
             self._await(nodes, float(seconds))
@@ -217,16 +229,31 @@ class NodePower:
 
     def _await(self, nodes: Ints, wait: float) -> None:
         """Begins the time-out of nodes that are idle from now on, in seconds."""
-        if wait < math.inf:
-            now = self._engine.cluster.now
-            self._engine.schedule_at(now + wait, self._time_out, (nodes, now), AFTER_ENDS)
+        self._expire(nodes, self._engine.cluster.now + wait)
+
+    def _expire(self, nodes: Ints, date: float) -> None:
+        """Has the time of idle nodes be over at a date in seconds, not before."""
+        self._expiry[nodes] = date
+        if date < math.inf:
+            self._engine.schedule_at(date, self._time_out, (nodes, date), AFTER_ENDS)
+
+    def _renew_timeouts(self) -> None:
+        """Applies the time-out that the scheduler has set to all nodes that are idle already."""
+        cluster = self._engine.cluster
+        self._suspend_time = wait = cluster.suspend_time
+        assert wait is not None
+        nodes = cluster.cores.idle_nodes(np.flatnonzero(~self._management.excluded))
+        dates = np.maximum(self._idle_since[nodes] + wait, cluster.now)
+        for date in np.unique(dates).tolist():
+            self._expire(nodes[dates == date], date)
 
     def _time_out(self, nodes: tuple[Ints, float]) -> None:
-        """Switches off those nodes that have been idle since a time in seconds."""
+        """Switches off those nodes whose time is over at a date in seconds."""
         # Nodes that have served a job until this very instant begin anew.
         self._watch()
-        chosen, since = nodes
-        self._timed_out.extend((node, since) for node in chosen.tolist())
+        chosen, date = nodes
+        over = chosen[self._expiry[chosen] == date]
+        self._timed_out.extend(zip(over.tolist(), self._idle_since[over].tolist(), strict=True))
         self._suspend(None)
 
     def _suspend(self, _: None) -> None:
@@ -235,7 +262,8 @@ class NodePower:
         now, waiting, states = cluster.now, self._timed_out, self._states
         while waiting:
             node, since = waiting[0]
-            if self._idle_since[node] != since or not cluster.cores.is_idle(node):
+            stays = self._idle_since[node] != since or self._expiry[node] > now
+            if stays or not cluster.cores.is_idle(node):
                 waiting.popleft()
                 continue
             if len(recent) >= rate:

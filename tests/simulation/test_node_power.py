@@ -554,7 +554,7 @@ def test_platforms_that_cannot_sleep_are_refused() -> None:
         simulate(quantities, jobs((0, 1, 1)), "greedy", power="suspend")
 
 
-@pytest.mark.parametrize("backend", ["batsim", "slurm"])
+@pytest.mark.parametrize("backend", ["slurm"])
 def test_backends_that_do_not_know_power_states_say_so(backend: str) -> None:
     with pytest.raises(ConfigError, match="power: expected none, got power_management"):
         make_backend(backend).check(sleeping(), jobs((0, 1, 1)), power="suspend")

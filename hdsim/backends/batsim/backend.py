@@ -24,6 +24,7 @@ from hdsim.backends.batsim.files import Files
 from hdsim.backends.batsim.protocol import SEPARATOR
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.session import SENDER, BatsimSession
+from hdsim.backends.batsim.sleeping import HostPower
 from hdsim.errors import ConfigError
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.process import Process
@@ -32,6 +33,7 @@ from hdsim.util.rules import FLAG, NULL, POSITIVE, TEXT, TEXTS, require
 if TYPE_CHECKING:
     from hdsim.backends.batsim.zeromq import ZeromqConnection
     from hdsim.platform.model import Platform
+    from hdsim.power import PowerManagement
     from hdsim.simulation.setup import ReplaySetup
     from hdsim.workload.model import Workload
 
@@ -58,11 +60,11 @@ class Batsim(Backend):
         arguments: Further arguments for it.
         socket: Endpoint to bind, at which a Batsim that hdsim has not started is waited for.
         timeout: Seconds that Batsim may stay silent.
-        energy: Set P-states and let Batsim account for energy; None: where contention needs P-states.
+        energy: Set P-states and let Batsim account for energy; None: where contention or power management needs it.
         kill_at_walltime: Give jobs their walltimes.
     """
 
-    capabilities = Capabilities(contention=("threshold",), network=("fluid",))
+    capabilities = Capabilities(contention=("threshold",), network=("fluid",), power=True)
     session: BatsimSession  # the state of the protocol, from `open` on
     _interrupted: type[Exception]
 
@@ -115,6 +117,16 @@ class Batsim(Backend):
             faults.append(f"expected job ids without '{SEPARATOR}', which Batsim puts behind the workload's name")
         return faults
 
+    def power_faults(self, power: PowerManagement) -> list[str]:
+        faults = []
+        if self._energy is False:
+            faults.append("power sets P-states, which Batsim does not do with backend.energy=false")
+        if power.caps:
+            faults.append("power.cap: expected null; Batsim does not know of caps")
+        if power.boot_failure:
+            faults.append(f"power.boot_failure: expected 0, got {power.boot_failure:g}; Batsim's hosts always boot")
+        return faults
+
     def open(self, setup: ReplaySetup, directory: Path, stop: Sequence[int]) -> None:
         """Binds the socket, writes Batsim's input and starts it.
 
@@ -126,12 +138,17 @@ class Batsim(Backend):
 
         self._interrupted = WaitInterrupted
         cluster, contention = setup.cluster, setup.contention
-        energy = contention is not None if self._energy is None else self._energy
+        needs_energy = contention is not None or setup.power is not None
+        energy = needs_energy if self._energy is None else self._energy
         pstates = PStates(cluster.platform, cluster.workload, contention) if energy else None  # type: ignore[arg-type]
         agent: Any = setup.agent
         asks = hasattr(agent, "batsim")
         self.session = BatsimSession(
-            cluster, infeasible=setup.infeasible.tolist(), pstates=pstates, registers_jobs=asks
+            cluster,
+            infeasible=setup.infeasible.tolist(),
+            pstates=pstates,
+            power=None if setup.power is None else HostPower(cluster, setup.power),
+            registers_jobs=asks,
         )
         if asks:
             agent.batsim = self.session

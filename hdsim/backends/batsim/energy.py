@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hdsim.backends.batsim.hosts import Hosts
+from hdsim.backends.batsim.hosts import COMPUTATION, Hosts
 from hdsim.errors import PlatformError
 from hdsim.platform.model import Platform
+from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, IDLE_POWER, PSTATES
 from hdsim.util.arrays import Floats, Ints, members
 
@@ -20,9 +21,11 @@ class Meter:
     """Counts the joules of every host.
 
     A host takes the power of its P-state: that of an idle host, or with a load the one between the least and the full
-    load. Hosts of hdsim's own platforms follow the rule of :data:`hdsim.platform.power.PSTATES` until a scheduler sets
-    them. `as_batsim` reproduces an artefact of SimGrid: a host counts as one in P-state 0 until its first update, which
-    is its first change of P-state, its first execution or the first reading of all hosts after time 0.
+    load. Hosts of hdsim's own platforms follow the rule of :data:`hdsim.platform.power.PSTATES`, with an equal share of
+    what their node draws besides, until a scheduler sets a P-state of a host that is awake; one that is switched on
+    into P-state 0 follows the rule as before. `as_batsim` reproduces an artefact of SimGrid: a host counts as one in
+    P-state 0 until its first update, which is its first change of P-state, its first execution or the first reading of
+    all hosts after time 0.
 
     Raises:
         PlatformError: A host has no power.
@@ -37,6 +40,7 @@ class Meter:
         self._idle, self._least, self._full = hosts.watts
         self.state = hosts.initial.copy()  # (H,) P-state of each host
         self._load = np.zeros(len(hosts))
+        self._computes: Mask = hosts.kind == COMPUTATION
         self._unseen: Mask | None = np.ones(len(hosts), bool) if as_batsim else None
         # Power of the hosts in their present P-states, idle and with a load.
         self._idle_now, self._least_now, self._span_now = np.empty((3, len(hosts)))
@@ -66,7 +70,7 @@ class Meter:
         chosen = np.array(hosts)
         self.state[chosen] = state
         if self._rule is not None:
-            self._rule.release(chosen)
+            self._rule.enter(chosen, state, self._computes[chosen, state])
         self._see(chosen)
         self._enter_states(chosen)
 
@@ -123,31 +127,56 @@ class _Rule:
         self._alone = platform.n_processors == platform.n_cores
         power = platform.power[self._owner]
         self._serves = power * PSTATES[COMPUTING].power
+        # (2, C) by whether any core of the node serves a job: the share of each core in the power of its node.
+        self._node = platform.processor_node[self._owner]
+        self._first_core_of_node = platform.node_first_core
+        self._serving_nodes = np.zeros(platform.n_nodes, np.int64)
+        of_node = np.nan_to_num(platform.state_watts[[NodeState.IDLE, NodeState.ON]]) / np.diff(
+            platform.node_first_core
+        )
+        self._shares = of_node[:, self._node] if of_node.any() else None
         # (2, C), by whether another core of the processor serves a job.
         self._idles = IDLE_POWER[:, None] * power
         self._busy = np.zeros(platform.n_cores, bool)
         self._serving = np.zeros(platform.n_processors, np.int64)
         self._ruled = np.ones(platform.n_cores, bool)
+        self._asleep = np.zeros(platform.n_cores, bool)
 
-    def release(self, cores: Ints) -> None:
-        """Excludes cores whose P-state a scheduler has set."""
-        self._ruled[cores] = self.for_all = False
+    def enter(self, cores: Ints, state: int, computes: Mask) -> None:
+        """Excludes cores whose P-state a scheduler sets, those that sleep until they wake into P-state 0.
+
+        `computes` are the (n,) cores that compute in this P-state.
+        """
+        woken = self._asleep[cores] & computes
+        self._asleep[cores] = ~computes
+        self._ruled[cores] &= ~computes | (woken & (state == COMPUTING))
+        self.for_all = False
 
     def set_busy(self, cores: Ints, busy: bool) -> Ints:
         """Sets whether cores serve a job; returns the cores whose power changes."""
         cores = cores[self._busy[cores] != busy]
         self._busy[cores] = busy
-        owner = self._owner[cores]
-        if self._alone:
+        owner, node = self._owner[cores], self._node[cores]
+        if self._alone and self._shares is None:
             self._serving[owner] = busy
             return cores
-        before = self._serving[owner] > 0
-        np.add.at(self._serving, owner, 1 if busy else -1)
-        turned = owner[before != (self._serving[owner] > 0)]
-        return np.concatenate([cores, members(self._first_core, np.unique(turned))]) if len(turned) else cores
+        changed = [cores]
+        for serving, each, first in (
+            (self._serving, owner, self._first_core),
+            *([] if self._shares is None else [(self._serving_nodes, node, self._first_core_of_node)]),
+        ):
+            before = serving[each] > 0
+            np.add.at(serving, each, 1 if busy else -1)
+            turned = each[before != (serving[each] > 0)]
+            if len(turned):
+                changed.append(members(first, np.unique(turned)))
+        return np.concatenate(changed)
 
     def draw(self, cores: Ints, watts: Floats) -> None:
         """Sets the power of those cores whose P-state no scheduler has set."""
-        ruled = cores if self.for_all else cores[self._ruled[cores]]
+        ruled = cores if self.for_all else cores[self._ruled[cores] & ~self._asleep[cores]]
         beside = self._idles[(self._serving[self._owner[ruled]] > 0).astype(np.intp), ruled]
-        watts[ruled] = np.where(self._busy[ruled], self._serves[ruled], beside)
+        drawn = np.where(self._busy[ruled], self._serves[ruled], beside)
+        if self._shares is not None:
+            drawn += self._shares[(self._serving_nodes[self._node[ruled]] > 0).astype(np.intp), ruled]
+        watts[ruled] = drawn

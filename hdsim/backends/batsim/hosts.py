@@ -1,7 +1,9 @@
 """The hosts of a platform as Batsim numbers and describes them, from SimGrid XML or from hdsim's own format.
 
 Supported XML: ``host`` and ``cluster`` elements of any zones, with speeds for each P-state, and their properties. Links
-and routes say nothing about jobs without communication and are not read.
+and routes say nothing about jobs without communication and are not read. The property ``sleep_pstates`` lists Batsim's
+sleep P-states, each as ``SLEEP:OFF:ON`` with the virtual P-states that a host passes through, in which it computes one
+flop (https://github.com/oar-team/batsim/blob/v4.2.1/src/machines.cpp).
 """
 
 from __future__ import annotations
@@ -30,6 +32,14 @@ _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e
 _RADICAL = re.compile(r"(\d+)(?:-(\d+))?")
 
 
+#: Kinds of P-states: in one a host computes, sleeps, or changes from one of these to the other.
+COMPUTATION, SLEEP, VIRTUAL = range(3)
+#: Rows of `Hosts.via`.
+OFF, ON = range(2)
+#: Decimals of the seconds that a change takes, SimGrid's precision.
+_DIGITS = 9
+
+
 @dataclass(frozen=True, eq=False)
 class Hosts:
     """H hosts with up to S P-states."""
@@ -46,6 +56,10 @@ class Hosts:
     #: (3, H, S) power in W of an idle host, of one with the least load and of one with full load; None when a
     #: host does not say.
     watts: NDArray[np.float64] | None = field(repr=False)
+    kind: NDArray[np.int64] = field(repr=False)  # (H, S) COMPUTATION, SLEEP or VIRTUAL
+    #: (2, H, S) virtual P-state by which a host enters (OFF) and leaves (ON) a sleep P-state, -1 for others.
+    via: NDArray[np.int64] = field(repr=False)
+    seconds: NDArray[np.float64] = field(repr=False)  # (H, S) time of one flop, seconds
     ruled: bool = False  # hosts follow hdsim's own rule of P-states until a scheduler sets them (hdsim's own format)
 
     def __len__(self) -> int:
@@ -120,9 +134,11 @@ def read_xml(data: bytes, where: str, *, master: str | None = None) -> Hosts:
     n_states = np.array([len(host.speeds) for host in hosts])
     speed = np.full((len(hosts), n_states.max()), math.nan)
     watts = np.full((3, *speed.shape), math.nan)
+    kind, via = np.full(speed.shape, COMPUTATION), np.full((2, *speed.shape), -1)
     for row, host in enumerate(hosts):
         speed[row, : n_states[row]] = host.speeds
         _read_watts(host, watts[:, row, : n_states[row]], f"{where}: {host.name}")
+        _read_sleep(host, kind[row, : n_states[row]], via[:, row, : n_states[row]], f"{where}: {host.name}")
     platform = _platform(speed[:, 0] / _FACTORS["G"], watts[2, :, 0], where)
     missing = np.isnan(watts) & ~np.isnan(speed)
     return Hosts(
@@ -134,6 +150,9 @@ def read_xml(data: bytes, where: str, *, master: str | None = None) -> Hosts:
         initial=np.array([host.initial for host in hosts]),
         speed=speed / speed[:, :1],
         watts=None if missing.any() else watts,
+        kind=kind,
+        via=via,
+        seconds=np.round(1 / speed, _DIGITS),
     )
 
 
@@ -208,6 +227,28 @@ def _read_watts(host: _Host, watts: NDArray[np.float64], where: str) -> None:
         watts[:, state] = idle, more[0] if len(more) == 2 else idle, more[-1]
 
 
+def _read_sleep(host: _Host, kind: NDArray[np.int64], via: NDArray[np.int64], where: str) -> None:
+    """Fills the (S,) kinds of a host's P-states and the (2, S) virtual ones of its sleep P-states."""
+    from hdsim.platform.simgrid import SLEEP_PSTATES
+
+    where = f"{where}: {SLEEP_PSTATES}"
+    text = host.properties.get(SLEEP_PSTATES)
+    for part in [] if text is None else text.split(","):
+        numbers = [number.strip() for number in part.split(":")]
+        if len(numbers) != 3 or not all(each.isdecimal() and int(each) < len(kind) for each in numbers):
+            raise PlatformError(
+                f"expected P-states 0 to {len(kind) - 1} as in 'SLEEP:OFF:ON', got '{part.strip()}'", where=where
+            )
+        sleep, *virtual = map(int, numbers)
+        if kind[sleep] != COMPUTATION or sleep in virtual or any(kind[each] == SLEEP for each in virtual):
+            raise PlatformError(f"expected sleep P-states that differ from all others, got '{text}'", where=where)
+        kind[sleep], kind[virtual], via[:, sleep] = SLEEP, VIRTUAL, virtual
+    if kind[host.initial] == VIRTUAL:
+        raise PlatformError(f"pstate: expected no virtual P-state, got {host.initial}", where=where)
+    if not (kind == COMPUTATION).any():
+        raise PlatformError(f"expected a P-state in which the host computes, got none of {len(kind)}", where=where)
+
+
 def _platform(gflops: NDArray[np.float64], watts: NDArray[np.float64], where: str) -> Platform:
     """Returns a platform with one core for each host."""
     processors: dict[str, dict[str, Any]] = {}
@@ -236,6 +277,10 @@ class HostCores:
         """Idle hosts."""
         return len(self._idle)
 
+    def busy(self, hosts: Sequence[int]) -> list[int]:
+        """Returns those of some hosts that serve a job, ascending."""
+        return sorted(set(hosts) - self._idle)
+
     def placement_of(self, hosts: Sequence[int]) -> list[int]:
         """The hosts, ascending."""
         return sorted(hosts)
@@ -243,7 +288,7 @@ class HostCores:
     def allocate(self, job: int, hosts: list[int]) -> None:
         """Makes hosts busy; DecisionError if one is already."""
         if not self._idle.issuperset(hosts):
-            raise DecisionError(f"expected idle cores, got busy {sorted(set(hosts) - self._idle)}")
+            raise DecisionError(f"expected idle cores, got busy {self.busy(hosts)}")
         self._idle.difference_update(hosts)
 
     def release(self, job: int, hosts: list[int]) -> None:

@@ -18,8 +18,8 @@ from hdsim.results.run_directory.formats import JOB_COLUMNS, schedule_csv
 from hdsim.util.files import csv_fields, csv_text, writable, write_bytes
 from hdsim.util.intervals import format_interval_set
 
-#: P-state in Batsim's table of a host that changes to another.
-_SWITCHING = -1
+#: P-states in Batsim's table of hosts that change to one in which they compute, and to one in which they sleep.
+_TO_COMPUTATION, _TO_SLEEP = -1, -2
 
 
 class JobRow(NamedTuple):
@@ -45,11 +45,15 @@ class JobOutcome(NamedTuple):
 
 
 class _Move(Enum):
-    """Changes of hosts: the start or end of a job, a P-state, and availability."""
+    """Changes of hosts: the start or end of a job, a P-state, sleep, and availability."""
 
     START = auto()
     END = auto()
     SWITCH = auto()
+    GO_DOWN = auto()
+    SLEEP = auto()
+    BOOT = auto()
+    WAKE = auto()
     COME = auto()
     GO = auto()
 
@@ -57,11 +61,17 @@ class _Move(Enum):
 class _Machines(NamedTuple):
     """Totals of the hosts, and their number by state over time."""
 
-    #: Time in seconds, idle hosts and computing hosts, at each change.
-    told: list[tuple[float, int, int]]
+    #: Time in seconds, and hosts that sleep, boot, go down, are idle and compute, at each change.
+    told: list[tuple[float, Sequence[int]]]
     #: Seconds until the last change of each host, summed.
     seconds: float
     away_seconds: float
+    #: Seconds in GO_DOWN, SLEEP and BOOT, each up to the last change of each host, summed.
+    asleep_seconds: dict[_Move, float]
+
+
+#: Moves after which a host is not up.
+_ASLEEP = (_Move.SLEEP, _Move.BOOT, _Move.GO_DOWN)
 
 
 class OutputWriter:
@@ -99,18 +109,35 @@ class OutputWriter:
         """Adds a rejected job."""
         self.jobs.append(JobOutcome(job, FinalState.REJECTED))
 
-    def begin(self, states: NDArray[np.int64]) -> None:
-        """Sets the P-states of the hosts at time 0."""
+    def begin(self, states: NDArray[np.int64], asleep: Sequence[int]) -> None:
+        """Sets the P-states of the hosts at time 0, in which some are asleep."""
+        if asleep:
+            self._moves.append((0.0, asleep, _Move.SLEEP))
         for state in np.unique(states).tolist():
             self._pstates.append((0.0, format_interval_set(np.flatnonzero(states == state).tolist()), state))
 
-    def switch(self, now: float, hosts: Sequence[int], state: int) -> None:
-        """Adds a change of hosts to a P-state."""
-        text = format_interval_set(hosts)
-        self._pstates += [(now, text, _SWITCHING), (now, text, state)]
+    def switch(self, now: float, hosts: Sequence[int], down: Sequence[int], up: Sequence[int], *, sleeps: bool) -> None:
+        """Adds the begin of a change of hosts to a P-state.
+
+        Of these some go down into sleep and some boot from it. `sleeps` says whether the first host will sleep.
+        """
+        self._pstates.append((now, format_interval_set(hosts), _TO_SLEEP if sleeps else _TO_COMPUTATION))
         self._switches += len(hosts)
         self._grouped_switches += 1
-        self._moves.append((now, hosts, _Move.SWITCH))
+        # The last one writes a row of the states.
+        self._moves += [(now, down, _Move.GO_DOWN), (now, up, _Move.BOOT)]
+        at_once = sorted(set(hosts).difference(down, up)) if down or up else hosts
+        self._moves.append((now, at_once, _Move.SWITCH))
+
+    def settle(self, now: float, hosts: Sequence[int], *, sleeps: bool) -> None:
+        """Adds that hosts that went down or booted are asleep or awake."""
+        self._moves.append((now, hosts, _Move.SLEEP if sleeps else _Move.WAKE))
+
+    def switched(self, now: float, hosts: Sequence[int], state: int, *, at_once: bool) -> None:
+        """Adds that a change of hosts to a P-state is over."""
+        self._pstates.append((now, format_interval_set(hosts), state))
+        if not at_once:
+            self._moves.append((now, (), _Move.SWITCH))
 
     def available(self, now: float, hosts: Sequence[int], *, there: bool) -> None:
         """Adds a change of the availability of hosts."""
@@ -134,8 +161,11 @@ class OutputWriter:
 
     def _machines(self) -> _Machines:
         """Returns the states of the hosts over time."""
-        told: list[tuple[float, int, int]] = []
+        told: list[tuple[float, Sequence[int]]] = []
         busy: set[int] = set()
+        asleep: dict[int, tuple[_Move, float]] = {}
+        counts = dict.fromkeys(_ASLEEP, 0)
+        asleep_seconds = dict.fromkeys(_ASLEEP, 0.0)
         away: dict[int, float] = {}
         away_seconds = 0.0
         last_change = dict.fromkeys(range(self._hosts), 0.0)
@@ -145,14 +175,24 @@ class OutputWriter:
                 away_seconds += sum(now - away.pop(host, now) for host in hosts)
             elif move is _Move.GO:
                 away = dict.fromkeys(hosts, now) | away
+            elif move in counts or move is _Move.WAKE:
+                for host in hosts:
+                    before, since = asleep.pop(host, (None, now))
+                    if before is not None:
+                        counts[before] -= 1
+                        asleep_seconds[before] += now - since
+                    if move is not _Move.WAKE:
+                        counts[move] += 1
+                        asleep[host] = move, now
             else:
                 if move is _Move.START:
                     busy.update(hosts)
                 elif move is _Move.END:
                     busy.difference_update(hosts)
                 computing = len(busy)
-                told.append((now, self._hosts - computing - len(away.keys() - busy), computing))
-        return _Machines(told, sum(last_change.values()), away_seconds)
+                idle = self._hosts - computing - len(away.keys() - busy - asleep.keys()) - len(asleep)
+                told.append((now, (*counts.values(), idle, computing)))
+        return _Machines(told, sum(last_change.values()), away_seconds, asleep_seconds)
 
     def write(self, prefix: str, *, scheduling_seconds: float, wall_seconds: float) -> list[Path]:
         """Writes ``PREFIX_jobs.csv`` and the others; returns their paths. Folders in the prefix are made.
@@ -167,7 +207,7 @@ class OutputWriter:
         files: dict[str, tuple[Sequence[str], Iterable[Sequence[object]]]] = {
             "machine_states": (
                 ("time", "nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing"),
-                ([_short(now), 0, 0, 0, idle, computing] for now, idle, computing in machines.told),
+                ([_short(now), *numbers] for now, numbers in machines.told),
             ),
         }
         if self._energy:
@@ -227,6 +267,7 @@ class OutputWriter:
         computing = sum(((outcome.finish - outcome.start) * row.size for row, outcome in ended), 0.0)
         # Batsim divides by all submitted jobs, and counts a host as idle until its last change of state.
         submitted = max(self.submitted, 1)
+        asleep = machines.asleep_seconds
         return schedule_csv(
             self.submitted,
             len(ended),
@@ -247,7 +288,10 @@ class OutputWriter:
             scheduling_time=scheduling_seconds,
             simulation_time=wall_seconds,
             time_computing=computing,
-            time_idle=machines.seconds - computing - machines.away_seconds,
+            time_idle=machines.seconds - computing - machines.away_seconds - sum(asleep.values()),
+            time_sleeping=asleep[_Move.SLEEP],
+            time_switching_off=asleep[_Move.GO_DOWN],
+            time_switching_on=asleep[_Move.BOOT],
             time_unavailable=machines.away_seconds,
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdsim.platform.power import BUSY_PSTATE, COMPUTING, IDLE_PACKAGE, IDLE_PSTATE, PSTATES
+from hdsim.platform.simgrid import IDLE_BESIDE, has_node_states
 
 if TYPE_CHECKING:
     from hdsim.contention import ProcessorContention
@@ -22,7 +23,8 @@ class PStates:
 
     In lists, as hosts are in messages: jobs have few cores, for which arrays would take several times as long.
 
-    All cores are idle at first. The `model` says which processors are oversubscribed; without it none ever is.
+    On platforms with power states of nodes it also depends on whether another processor of the node serves a job. All
+    cores are idle at first. The `model` says which processors are oversubscribed; without it none ever is.
     """
 
     def __init__(self, platform: Platform, workload: Workload, model: ProcessorContention | None) -> None:
@@ -35,6 +37,9 @@ class PStates:
         self._n_busy = [0] * platform.n_processors
         self._demand = [0.0] * platform.n_processors
         self._touched: set[int] = set()
+        self._node: list[int] = platform.processor_node.tolist()
+        self._processors = list(starmap(range, pairwise(platform.node_first_processor.tolist())))
+        self._busy_on_node = [0] * platform.n_nodes if has_node_states(platform) else None
 
     def start(self, job: int, cores: Sequence[int]) -> None:
         """A job has started on some cores."""
@@ -54,6 +59,13 @@ class PStates:
         for processor, number in counts.items():
             n_busy[processor] += sign * number
             demand[processor] += number * bandwidth
+        if self._busy_on_node is not None:
+            for processor, number in counts.items():
+                node = self._node[processor]
+                before = self._busy_on_node[node]
+                self._busy_on_node[node] = after = before + sign * number
+                if not (before and after):
+                    self._touched.update(self._processors[node])
 
     def changes(self) -> Iterator[tuple[int, list[int]]]:
         """Updates the states.
@@ -69,6 +81,8 @@ class PStates:
         entering: dict[int, list[int]] = {}
         for processor, working in zip(processors, self._working(processors), strict=False):
             resting = IDLE_PSTATE[self._n_busy[processor] > 0]
+            if resting == IDLE_PACKAGE and self._busy_on_node is not None and self._busy_on_node[self._node[processor]]:
+                resting = IDLE_BESIDE
             for core in self._cores[processor]:
                 state = working if busy[core] else resting
                 if state != states[core]:

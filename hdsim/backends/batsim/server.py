@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from procset import ProcSet
 
 from hdsim.backends.batsim.energy import Meter
-from hdsim.backends.batsim.hosts import HostCores, Hosts
+from hdsim.backends.batsim.hosts import OFF, ON, SLEEP, VIRTUAL, HostCores, Hosts
 from hdsim.backends.batsim.inputs import MACHINE_EVENTS, JobFile, Options, ServedJobs, check_events, describe_simulation
 from hdsim.backends.batsim.output import JobOutcome, OutputWriter
 from hdsim.backends.batsim.protocol import (
@@ -49,6 +51,15 @@ _ENDS = {
 }
 
 
+@dataclass
+class _Switch:
+    """A change of hosts to a P-state that takes its time."""
+
+    hosts: list[int]
+    state: int
+    left: set[int]  # hosts that go down or boot
+
+
 class BatsimServer:
     """A simulation that a scheduler drives by messages.
 
@@ -79,7 +90,7 @@ class BatsimServer:
             contention = None
         platform = hosts.platform
         self.cluster = Cluster(platform, workload, open_ended=options.dynamic_jobs)
-        self.cluster.cores = HostCores(platform.core_gflops() / platform.reference_gflops)
+        self.cluster.cores = self._cores = HostCores(platform.core_gflops() / platform.reference_gflops)
         if options.dynamic_jobs:
             # Jobs registered later may have several steps or messages.
             self._executor: Executor = BspJobs(platform, workload, contention, network)
@@ -94,7 +105,12 @@ class BatsimServer:
             self._engine.set_speed(rows, 1.0 if hosts.ruled else hosts.speed[rows, hosts.initial])
         self._meter = Meter(hosts, as_batsim=options.as_batsim) if options.energy else None
         self.record = OutputWriter(len(hosts), self._jobs.describe, energy=options.energy)  # the results so far
-        self.record.begin(hosts.initial)
+        # Hosts that sleep, go down or boot, those that go down or boot, and the changes that are over.
+        asleep = np.flatnonzero(hosts.kind[np.arange(len(hosts)), hosts.initial] == SLEEP).tolist()
+        self._away: set[int] = set(asleep if options.energy else ())
+        self._changing: set[int] = set()
+        self._switched: list[_Switch] = []
+        self.record.begin(hosts.initial, sorted(self._away))
         self._alloc: dict[int, list[int]] = {}
         self._joules: dict[int, float] = {}
         self._unavailable = ProcSet()
@@ -208,13 +224,17 @@ class BatsimServer:
             self._pending += self._later
             self._later.clear()
 
-    def _wake(self, date: float) -> None:
-        """Awaits an instant, with jobs or without."""
+    def _wake(self, date: float, action: Callable[[], None] | None = None) -> None:
+        """Awaits an instant, with jobs or without, and an action at it."""
         engine = self._engine
-        engine.expect(engine.at(date)).callbacks.append(lambda _: engine.notify())
+        event = engine.expect(engine.at(date))
+        if action is not None:
+            event.callbacks.append(lambda _: action())
+        event.callbacks.append(lambda _: engine.notify())
 
     def _is_over(self) -> bool:
-        return not (self._open or self._unsubmitted or self._registering or self._external or self._calls)
+        waits = self._open or self._unsubmitted or self._registering or self._external or self._calls
+        return not (waits or self._changing)
 
     def _stuck(self) -> BackendError:
         if self._open:
@@ -242,6 +262,9 @@ class BatsimServer:
         for job_ids, progress in self._kills:
             self._report("JOB_KILLED", {"job_ids": job_ids, "job_progress": progress})
         self._kills.clear()
+        for switch in self._switched:
+            self._report_switch(switch, at_once=False)
+        self._switched.clear()
         for job in cluster.submitted:
             self._pending.append(self._submitted(job))
         if cluster.submitted:
@@ -307,6 +330,11 @@ class BatsimServer:
             self._jobs.check_mapping(job, data.get("mapping"), len(hosts))
         if self._unavailable and (away := self._unavailable & to_procset(hosts)):
             raise BackendError(f"job {data['job_id']}: expected available hosts, got {away}")
+        if self._away and (asleep := self._away.intersection(hosts)):
+            raise BackendError(
+                f"job {data['job_id']}: expected hosts that are on, got {format_interval_set(sorted(asleep))}, which "
+                "sleep, go down or boot"
+            )
         cluster, meter = self.cluster, self._meter
         now = cluster.now
         if len(hosts) != cluster.size[job]:
@@ -383,14 +411,76 @@ class BatsimServer:
         if not (text.isdecimal() and int(text) < least):
             raise BackendError(f"data.state: expected a P-state from 0 to {least - 1}, got '{text}'")
         state = int(text)
+        down, up = self._check_switch(hosts, state)
         self._engine.apply()
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
-        self._engine.set_speed(hosts, self._hosts.speed[hosts, state])
+        at_once = hosts
+        if down or up:
+            at_once = sorted(set(hosts).difference(down, up))
+            self._change(_Switch(hosts, state, {*down, *up}), set(down))
+        if at_once:
+            self._engine.set_speed(at_once, self._hosts.speed[at_once, state])
+            meter.set_state(at_once, state, now)
+        self._engine.apply()
+        self.record.switch(now, hosts, down, up, sleeps=bool(self._hosts.kind[hosts[0], state] == SLEEP))
+        if not (down or up):
+            self._report_switch(_Switch(hosts, state, set()), at_once=True)
+
+    def _check_switch(self, hosts: list[int], state: int) -> tuple[list[int], list[int]]:
+        """Returns which hosts go down and which boot to get into a P-state; BackendError if they cannot enter it."""
+        kind = self._hosts.kind[hosts, state]
+        if (kind == VIRTUAL).any():
+            raise BackendError(f"data.state: expected a P-state that is not virtual, got {state}")
+        if those := self._changing.intersection(hosts):
+            shown = format_interval_set(sorted(those))
+            raise BackendError(f"data.resources: expected hosts that do not change, got {shown}, which go down or boot")
+        sleepers = {host for host, each in zip(hosts, kind.tolist(), strict=True) if each == SLEEP}
+        if those := self._away & sleepers:
+            shown = format_interval_set(sorted(those))
+            raise BackendError(f"data.resources: expected hosts that are on, got {shown}, which sleep already")
+        if those := set(self._cores.busy(sorted(sleepers))):
+            shown = format_interval_set(sorted(those))
+            raise BackendError(f"data.resources: expected idle hosts to go down, got {shown}, which serve jobs")
+        return sorted(sleepers), sorted(self._away.intersection(hosts))
+
+    def _change(self, switch: _Switch, goes_down: Container[int]) -> None:
+        """Begins changes of hosts, which compute a flop in a virtual P-state each."""
+        meter, now = self._need_energy(), self.cluster.now
+        groups: dict[tuple[int, float], list[int]] = {}
+        for host in switch.left:
+            way, sleep = (OFF, switch.state) if host in goes_down else (ON, int(meter.state[host]))
+            via = int(self._hosts.via[way, host, sleep])
+            groups.setdefault((via, float(self._hosts.seconds[host, via])), []).append(host)
+        self._away.update(switch.left)
+        self._changing.update(switch.left)
+        for (via, seconds), group in sorted(groups.items()):
+            meter.set_state(sorted(group), via, now)
+            meter.set_load(sorted(group), 1.0, now, busy=False)
+            self._wake(now + seconds, partial(self._settle, switch, sorted(group)))
+
+    def _settle(self, switch: _Switch, hosts: list[int]) -> None:
+        """Takes note that hosts are asleep or awake."""
+        meter, now, state = self._need_energy(), self.cluster.now, switch.state
+        meter.set_load(hosts, 0.0, now, busy=False)
         meter.set_state(hosts, state, now)
-        self._engine.apply()
+        self._changing.difference_update(hosts)
+        awake = [host for host in hosts if self._hosts.kind[host, state] != SLEEP]
+        if awake:
+            self._away.difference_update(awake)
+            self._engine.set_speed(awake, self._hosts.speed[awake, state])
+            self.record.settle(now, awake, sleeps=False)
+        if asleep := sorted(set(hosts).difference(awake)):
+            self.record.settle(now, asleep, sleeps=True)
+        switch.left.difference_update(hosts)
+        if not switch.left:
+            self._switched.append(switch)
+
+    def _report_switch(self, switch: _Switch, *, at_once: bool) -> None:
+        meter, now = self._need_energy(), self.cluster.now
         self.record.energy(now, meter.read(now), "p", meter.least_watts)
-        self.record.switch(now, hosts, state)
-        self._report("RESOURCE_STATE_CHANGED", {"resources": format_interval_set(hosts), "state": text})
+        self.record.switched(now, switch.hosts, switch.state, at_once=at_once)
+        resources = format_interval_set(switch.hosts)
+        self._report("RESOURCE_STATE_CHANGED", {"resources": resources, "state": str(switch.state)})
 
     def _query(self, data: Mapping[str, Any]) -> None:
         requests = data["requests"]

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from procset import ProcSet
@@ -30,6 +30,7 @@ from hdsim.util.intervals import format_interval_set, to_procset
 
 if TYPE_CHECKING:
     from hdsim.backends.batsim.pstates import PStates
+    from hdsim.backends.batsim.sleeping import HostPower
     from hdsim.cluster.state import Cluster
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class BatsimSession:
         cluster: State before the first event.
         infeasible: Jobs that are rejected at their submission.
         pstates: Decides on P-states; None leaves them alone.
+        power: Switches hosts of nodes off and on; None where nodes do not sleep.
         registers_jobs: The agent ends the registration of dynamic jobs itself, if Batsim allows them.
     """
 
@@ -66,6 +68,7 @@ class BatsimSession:
         *,
         infeasible: Iterable[int] = (),
         pstates: PStates | None = None,
+        power: HostPower | None = None,
         registers_jobs: bool = False,
     ) -> None:
         self.cluster = cluster  # the state that the events change
@@ -77,6 +80,9 @@ class BatsimSession:
         self.ended = False  # the simulation has ended; the reply still owed is the last one
         self._infeasible = frozenset(infeasible)
         self._pstates = pstates
+        self._power = power
+        # Nodes of each request of `power` that is not confirmed, by hosts and P-state.
+        self._changing: dict[tuple[tuple[int, ...], str], list[int]] = {}
         # Batsim's id of each job as JSON.
         self._quoted: dict[int, str] = {}
         # Hosts whose change of state Batsim has yet to confirm.
@@ -127,6 +133,8 @@ class BatsimSession:
             except BackendError as error:
                 raise BackendError(str(error), where=f"{SENDER}: events[{index}] {kind}") from None
         self._clock = cluster.now = message.now
+        if self._power is not None and not self._is_over():
+            self._power.run_due()
         return bool(cluster.submitted or cluster.ended or self._called)
 
     def write(self) -> str:
@@ -139,12 +147,14 @@ class BatsimSession:
 
     def _decisions(self) -> Iterator[tuple[str, str]]:
         """Yields the types of the events of a reply, each with its data as JSON."""
-        cluster, names = self.cluster, self._quoted
+        cluster, names, power = self.cluster, self._quoted, self._power
+        waiting = () if power is None else self._wait_for_nodes(power)
         for job in cluster.rejected:
             yield "REJECT_JOB", f'{{"job_id":{names[job]}}}'
         if cluster.started:
             for job in cluster.started:
-                yield "EXECUTE_JOB", f'{{"job_id":{names[job]},"alloc":"{self._execute(job)}"}}'
+                if job not in waiting:
+                    yield "EXECUTE_JOB", f'{{"job_id":{names[job]},"alloc":"{self._execute(job)}"}}'
             cluster.started.clear()
         if cluster.killed:
             yield "KILL_JOB", f'{{"job_ids":[{",".join([names[job] for job in cluster.killed])}]}}'
@@ -159,6 +169,8 @@ class BatsimSession:
                 hosts = format_interval_set(self._hosts_of(cores))
                 self._switching[hosts] = None
                 yield "SET_RESOURCE_STATE", f'{{"resources":"{hosts}","state":"{state}"}}'
+        if power is not None and not self._is_over():
+            yield from self._switch_nodes(power)
         if self._requests:
             yield from [(kind, _encode(data)) for kind, data in self._requests]
             self._requests.clear()
@@ -166,6 +178,40 @@ class BatsimSession:
             self.abandoned = list(cluster.queue)
             for job in self.abandoned:
                 yield "REJECT_JOB", f'{{"job_id":{names[job]}}}'
+
+    def _wait_for_nodes(self, power: HostPower) -> Collection[int]:
+        """Carries out the decisions of a pass about nodes and jobs that wait for them; returns these jobs.
+
+        Jobs whose nodes have come up are as started in this pass; one that was killed meanwhile is killed then.
+        """
+        cluster, doomed = self.cluster, power.power.doomed
+        waiting = [job for job in cluster.started if job in cluster.starting]
+        for job in waiting:
+            power.power.wait(job)
+        for job in [job for job in cluster.killed if job in cluster.starting]:
+            cluster.killed.remove(job)
+            doomed.add(job)
+        cluster.started[:0] = power.begun
+        cluster.killed += [job for job in power.begun if job in doomed]
+        doomed.difference_update(power.begun)
+        power.begun.clear()
+        if not self._is_over():
+            power.power.apply()
+        return waiting
+
+    def _switch_nodes(self, power: HostPower) -> Iterator[tuple[str, str]]:
+        """Yields the requests for nodes to go down and to boot, and the calls that power management needs."""
+        first = self.cluster.platform.node_first_core.tolist()
+        for state, nodes in power.requests():
+            hosts = self._hosts_of([core for node in nodes for core in range(first[node], first[node + 1])])
+            self._changing[tuple(hosts), str(state)] = nodes
+            yield "SET_RESOURCE_STATE", f'{{"resources":"{format_interval_set(hosts)}","state":"{state}"}}'
+        for date in power.calls():
+            yield "CALL_ME_LATER", f'{{"timestamp":{date!r}}}'
+
+    def _is_over(self) -> bool:
+        """Returns whether all jobs are over, after which nodes stay as they are."""
+        return self._no_more_jobs and not (self.cluster.running or self.cluster.queue or self._dynamic)
 
     def _nothing_will_happen(self) -> bool:
         """Returns whether Batsim would wait forever for the jobs in the queue."""
@@ -273,12 +319,22 @@ class BatsimSession:
                 raise BackendError(f"job {job_id}: expected its JOB_COMPLETED before")
 
     def _on_state_change(self, data: Mapping[str, Any]) -> None:
-        if data["resources"] in self._switching:
-            del self._switching[data["resources"]]
+        text, state = data["resources"], data["state"]
+        if self._changing and (nodes := self._changing.pop((tuple(self._parse(text)), state), None)):
+            assert self._power is not None
+            if not self._power.power.confirm(nodes):
+                raise BackendError(f"hosts {text}: expected no change to P-state {state}, which they are in")
+        elif text in self._switching:
+            del self._switching[text]
         else:
-            parse_hosts(data["resources"], self.cluster.platform.n_cores)
+            self._parse(text)
+
+    def _parse(self, hosts: str) -> list[int]:
+        return sorted(parse_hosts(hosts, self.cluster.platform.n_cores))
 
     def _on_call(self, data: Mapping[str, Any]) -> None:
+        if self._power is not None and self._power.takes_call(self.cluster.now):
+            return
         if not self._pending_calls:
             raise BackendError("expected REQUESTED_CALL after a CALL_ME_LATER only")
         self._pending_calls -= 1

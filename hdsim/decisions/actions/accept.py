@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.decisions.actions.base_policy import UnderBasePolicy
-from hdsim.decisions.base import Mask, more_events, one_of, positive_int
+from hdsim.decisions.actions.base_policy import ProposedByBasePolicy
+from hdsim.decisions.base import Mask, more_events, positive_int
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
 
 
-class Accept(UnderBasePolicy):
+class Accept(ProposedByBasePolicy):
     """Accepts (0) or delays (1) each job that a base policy is about to start.
 
     As in SchedInspector (Zhang et al., HPDC 2022), a delayed head ends the pass of this instant. A delayed candidate
@@ -35,8 +35,7 @@ class Accept(UnderBasePolicy):
         backfill: str = "none",
         max_delays: int = 72,
     ) -> None:
-        super().__init__(job_policy, core_policy)
-        self._backfill = one_of("backfill", backfill, ("none", "easy")) == "easy"
+        super().__init__(job_policy, core_policy, backfill)
         self._max_delays = positive_int("max_delays", max_delays)
 
     def size(self, platform: Platform) -> int:
@@ -78,20 +77,3 @@ class Accept(UnderBasePolicy):
             wait_queue.delays[job] = wait_queue.delays.get(job, 0) + 1
             self._passed_over.add(job)
             self._over = job == self._queue.head()
-
-    def _proposed(self) -> int | None:
-        """The next job that the base policy starts now."""
-        cluster, head = self._cluster, self._queue.head()
-        if head is None or cluster.fits(head):
-            return head
-        if not self._backfill:
-            return None
-        rest = (job for job in self._queue.jobs if job != head and job not in self._passed_over)
-        return next((job for job in rest if self._easy.placement(cluster, head, job) is not None), None)
-
-    def _cores(self, job: int) -> Any:
-        """Returns the cores that a proposed job gets: those of the core policy, or such as do not delay the head."""
-        head = self._queue.head()
-        if job == head or head is None:
-            return self._cluster.pick(job)
-        return self._easy.placement(self._cluster, head, job)

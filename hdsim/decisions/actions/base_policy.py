@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.policies import CORE_POLICIES
 from hdsim.decisions.base import Action, one_of
@@ -39,3 +39,29 @@ class UnderBasePolicy(Action):
         self._easy.started(self._cluster, job, placement)
         if self._order.after_start:
             self._queue.refresh(self._cluster)
+
+
+class ProposedByBasePolicy(UnderBasePolicy):
+    """Decisions about the jobs that a base order, perhaps with EASY backfilling, starts one after the other."""
+
+    def __init__(self, job_policy: str, core_policy: str, backfill: str) -> None:
+        super().__init__(job_policy, core_policy)
+        self._backfill = one_of("backfill", backfill, ("none", "easy")) == "easy"
+        self._passed_over: set[int] = set()
+
+    def _proposed(self) -> int | None:
+        """The next job that the base policy starts now."""
+        cluster, head = self._cluster, self._queue.head()
+        if head is None or cluster.fits(head):
+            return head
+        if not self._backfill:
+            return None
+        rest = (job for job in self._queue.jobs if job != head and job not in self._passed_over)
+        return next((job for job in rest if self._easy.placement(cluster, head, job) is not None), None)
+
+    def _cores(self, job: int) -> Any:
+        """Returns the cores that a proposed job gets: those of the core policy, or such as do not delay the head."""
+        head = self._queue.head()
+        if job == head or head is None:
+            return self._cluster.pick(job)
+        return self._easy.placement(self._cluster, head, job)
