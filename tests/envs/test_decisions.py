@@ -498,7 +498,7 @@ def test_jobs_with_gpus_are_placed_by_node() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"action": "jobs"}, "env.action: expected one of .*accept, site_job, site_priority, got 'jobs'"),
+        ({"action": "jobs"}, "env.action: expected one of .*job_suspend, site_job, site_priority, got 'jobs'"),
         ({"observation": "graphs"}, "did you mean 'graph'"),
         ({"queue_size": 3}, "unknown setting of action policy_pair and observation minimal"),
         ({"action": "job", "queue_siz": 3}, "did you mean 'queue_size'"),
