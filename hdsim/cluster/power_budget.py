@@ -55,6 +55,7 @@ class PowerBudget:
 
     Attributes:
         caps: The caps.
+        only_nominal: Whether all queued jobs start at the nominal frequency, for which there are closer bounds.
         can_boot: (N,) whether each node can boot beside idle ones under the lowest values of its caps.
 
     Args:
@@ -67,7 +68,7 @@ class PowerBudget:
 
     def __init__(self, platform: Platform, caps: Sequence[Cap], states: NodeStates) -> None:
         self.caps = tuple(caps)
-        self._platform, self._states = platform, states
+        self._platform, self._states, self.only_nominal = platform, states, True
         # Whether no cap ever changes; those of the whole machine.
         self.steady = all(len(cap.times) == 1 for cap in self.caps)
         self._whole = [cap for cap in self.caps if cap.nodes.all()]
@@ -77,10 +78,12 @@ class PowerBudget:
         # Least watts that a busy core adds: beside another one of its processor.
         self._least = float(platform.power.min()) * (PSTATES[COMPUTING].power - float(IDLE_POWER[1]))
         self._frequencies = platform.frequencies
+        # The same at the frequency that draws least.
+        self._cheapest = self._least
         if self._frequencies is not None:
-            cheapest = self._frequencies.more.min(axis=0)[platform.processor_type]
-            busy = platform.power * (PSTATES[COMPUTING].power - float(IDLE_POWER[1])) + cheapest
-            self._least = float(busy.min())
+            more = self._frequencies.more.min(axis=0)[platform.processor_type]
+            busy = platform.power * (PSTATES[COMPUTING].power - float(IDLE_POWER[1])) + more
+            self._cheapest = float(busy.min())
         self._highest = float((platform.power * platform.cores_per_processor).sum() + self._watts.max(axis=0).sum())
         # Of the processors that draw most the cores and their watts; cores of the largest node; watts of a node in use.
         most, in_use = int(np.argmax(platform.power)), self._watts[NodeState.ON] - self._watts[NodeState.IDLE]
@@ -138,13 +141,16 @@ class PowerBudget:
         return self._ends.pop(job)
 
     def forget(self) -> None:
-        """Takes note of a queued job that is to start otherwise, so that what was found out before does not hold."""
+        """Takes note of a queued job that is to start at another frequency: earlier answers do not hold for it."""
         self._changes += 1
+        self.only_nominal = False
 
     def at_highest(self) -> PowerBudget:
         """Returns a budget without jobs under the highest values of the caps."""
         highest = [replace(cap, times=np.zeros(1), watts=np.array([cap.watts.max()])) for cap in self.caps]
-        return PowerBudget(self._platform, highest, self._states)
+        other = PowerBudget(self._platform, highest, self._states)
+        other.only_nominal = self.only_nominal
+        return other
 
     def moment(self, now: float) -> Any:
         """Returns what is equal at two times if the same may start, until the same ends, as if it were one time."""
@@ -163,7 +169,7 @@ class PowerBudget:
         if self._room is None or self._room[0] != moment:
             room = self.room(now, now, now)
             bound = self.most_cores(room)
-            if bound > 0 and room < math.inf and self._frequencies is None:
+            if bound > 0 and room < math.inf and self.only_nominal:
                 arrays = self._processors, self._of_core, CORE_SHARES, self._states.state, self._watts
                 # Rounding of the sums of the whole machine is far below that.
                 bound = min(bound, float(most_cores(room + _SLACK * self._highest, self._held, *arrays)))
@@ -226,7 +232,8 @@ class PowerBudget:
 
     def most_cores(self, watts: float) -> float:
         """Returns an upper bound of the cores of a job that adds at most some watts."""
-        return watts * (1 + _ROUNDING) / self._least if self._least > 0 else math.inf
+        least = self._least if self.only_nominal else self._cheapest
+        return watts * (1 + _ROUNDING) / least if least > 0 else math.inf
 
     def earliest(self, watts: float, seconds: float, begin: float, now: float) -> float:
         """Returns the earliest time from `begin` on at which the machine can draw some watts more for some seconds.

@@ -293,6 +293,8 @@ class Cluster:
 
             self.frequencies = Frequencies(platform.frequencies, workload, frequency, slows=slows)
             self._stretch(0)
+            if self.budget is not None:
+                self.budget.only_nominal = not slows and math.isnan(self.frequencies.default)
         self.expected: dict[int, tuple[float, int]] = {}
         self._only_order = self.only_counts and self.uniform_speed and not needs_processors
         self._set_store(policies_in_use(core_policy, fixed_policy, core_policies))

@@ -218,6 +218,8 @@ class Platform:
     @cached_property
     def frequencies(self) -> FrequencyTable | None:
         """The frequencies that all processor types but GPUs share; None if some have none, or others."""
+        if not any(self.operating_points):
+            return None
         clocks = [float(spec["clock_rate"]) for spec in self.processor_type_specs]
         cpus = np.unique(self.processor_type[~self.is_gpu]).tolist()
         return shared_frequencies(clocks, self.operating_points, cpus)

@@ -16,6 +16,7 @@ from tiers import ci
 from hdsim import Agent, Platform, Simulation, Workload, simulate
 from hdsim.cluster.state import Cluster
 from hdsim.errors import ConfigError, DecisionError, WorkloadError
+from hdsim.platform.power import present_power
 from hdsim.results import series
 from hdsim.results.result import Result
 from hdsim.results.run_directory.directory import RunDirectory
@@ -424,6 +425,21 @@ def test_a_fork_has_the_frequencies_and_changes_nothing() -> None:
     result = simulate(nodes(1), jobs((0, 100, 1, 1.0)), Changes({50.0: look}, {0: 1.0}), check=True)
     assert seen == pytest.approx([200])
     assert result.finish_time.tolist() == pytest.approx([125])
+
+
+def test_the_present_power_knows_the_frequencies() -> None:
+    """Objectives of environments add it to the power at the nominal frequency."""
+    simulation = Simulation(two_types(), random_jobs(np.random.default_rng(5), 20, cores=8), AtRandom(5), seed=5)
+    seen = {}
+    for date in np.linspace(7.1, 300.1, 30).tolist():
+        simulation.run_until(date)
+        cluster = simulation.cluster
+        busy = np.zeros(cluster.platform.n_processors, int)
+        for job in cluster.running:
+            np.add.at(busy, cluster.platform.core_processor[cluster.core_ids(job)], 1)
+        seen[date] = present_power(cluster.platform, busy) + cluster.more_watts()
+    power_at = series.power(simulation.run())
+    assert list(seen.values()) == pytest.approx(power_at.at(np.array(list(seen))), rel=1e-9)
 
 
 def test_a_run_directory_has_the_frequencies(tmp_path: Path) -> None:
