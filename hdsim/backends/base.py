@@ -46,6 +46,7 @@ class Capabilities:
     gangs: bool = False  # jobs whose CPU a controller changes between supersteps
     kills: bool = True  # support for ``cluster.kill``
     requeues: bool = False  # support for ``cluster.requeue``
+    suspends: bool = False  # support for ``cluster.suspend``, of jobs whose executor can
     resizes: bool = False  # support for ``cluster.resize``
     sets_speed: bool = False  # support for ``cluster.set_speed``
     confirms_starts: bool = False  # the backend confirms or refuses starts; otherwise started jobs run at once
@@ -188,7 +189,7 @@ class Backend:
         )
         cluster = setup.cluster
         cluster.can_kill, cluster.can_resize, cluster.can_set_speed = can.kills, can.resizes, can.sets_speed
-        cluster.can_requeue = can.requeues
+        cluster.can_requeue, cluster.can_suspend = can.requeues, can.suspends
         self._replayed = (platform, workload, setup, {"agent": agent, **models})
         cluster.forker = WeakMethod(self._fork)
 

@@ -258,6 +258,7 @@ def state_at(
                 scheduler.service[case.nodes[job]] = False
         elif kind == 1:
             scheduler.hold(job, time, case.nodes[job], _cpus(case, scheduler, job, on_each or {}))
+        scheduler.shift(time)
     scheduler.calculate(now)
     return scheduler
 

@@ -25,6 +25,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "gres_gpu": ([], []),
     "licences": ([], []),
     "mem": ([], []),
+    "preempt_part_suspend": ([], []),
     "preempt_qos_cancel": ([], []),
     "preempt_qos_exempt": ([], []),
     "prio_all": (["16"], ["2"]),
