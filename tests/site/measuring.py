@@ -69,7 +69,9 @@ def measure(measurement: Measurement, folder: Path, dump: Path) -> None:
         now = int(clocked(cluster, "date +%s"))
         for begin, seconds, options in measurement.jobs:
             at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now + _AHEAD + begin))
-            cluster.submit(f"--begin={at}", "--chdir=/", *options.split(), seconds=round(seconds / CLOCK, 2), naps=measurement.naps)
+            cluster.submit(
+                f"--begin={at}", "--chdir=/", *options.split(), seconds=round(seconds / CLOCK, 2), naps=measurement.naps
+            )
         late = int(clocked(cluster, "date +%s")) - now - _AHEAD
         assert late < 0, f"the last job was submitted {late} s after the first one's begin"
         limit = time.monotonic() + 300.0
