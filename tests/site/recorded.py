@@ -193,8 +193,9 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
     Priorities are calculated from `begin` on, in seconds of the case.
 
     Each start is looked at for itself: from the recorded running and pending jobs of any of the seconds before it, the
-    last one first, since others leave jobs that have ended meanwhile on the CPUs that it would get. As nothing records for how long nodes were COMPLETING after the end of a job, in which the passes leave them out, this
-    is tried with none and with those of the last seconds.
+    last one first, since others leave jobs that have ended meanwhile on the CPUs that it would get. As nothing records
+    for how long nodes were COMPLETING after the end of a job, in which the passes leave them out, this is tried with
+    none and with those of the last seconds.
     """
     late, elsewhere = [], []
     on_each: dict[int, list[int]] = {}
