@@ -34,9 +34,10 @@ class SlurmCluster:
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
 
-    def submit(self, *options: str, seconds: float = 1.0) -> int:
-        """Submits a job that sleeps."""
-        return int(self.command("sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap=sleep {seconds}"))
+    def submit(self, *options: str, seconds: float = 1.0, naps: int = 1) -> int:
+        """Submits a job that sleeps, several times if it may be suspended: time goes on for who sleeps."""
+        body = f"for nap in $(seq {naps}); do sleep {seconds / naps}; done" if naps > 1 else f"sleep {seconds}"
+        return int(self.command("sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={body}"))
 
     def states(self) -> dict[int, str]:
         """State of each job that slurmctld lists."""

@@ -47,6 +47,7 @@ class Capabilities:
     gangs: bool = False  # jobs whose CPU a controller changes between supersteps
     kills: bool = True  # support for ``cluster.kill``
     requeues: bool = False  # support for ``cluster.requeue``
+    suspends: bool = False  # support for ``cluster.suspend``, of jobs whose executor can
     resizes: bool = False  # support for ``cluster.resize``
     sets_speed: bool = False  # support for ``cluster.set_speed``
     sets_frequency: bool = False  # support for ``cluster.set_frequency``
@@ -196,7 +197,7 @@ class Backend:
         )
         cluster = setup.cluster
         cluster.can_kill, cluster.can_resize, cluster.can_set_speed = can.kills, can.resizes, can.sets_speed
-        cluster.can_requeue = can.requeues
+        cluster.can_requeue, cluster.can_suspend = can.requeues, can.suspends
         cluster.can_set_frequency = can.sets_frequency
         self._replayed = (platform, workload, setup, {"agent": agent, **models})
         cluster.forker = WeakMethod(self._fork)

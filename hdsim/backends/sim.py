@@ -30,6 +30,7 @@ class Sim(Backend):
         supersteps=True,
         gangs=True,
         requeues=True,
+        suspends=True,
         resizes=True,
         sets_speed=True,
         sets_frequency=True,

@@ -10,7 +10,7 @@ from hdsim.util.copies import with_own_containers
 
 
 class ClosedSegment(NamedTuple):
-    """An allocation segment that ended before its job: by a resize, a change of speed or frequency or a failure."""
+    """A segment that ended before its job: by a resize, another speed or frequency, a failure or a suspension."""
 
     job: int
     attempt: int  # number of earlier attempts
@@ -63,6 +63,15 @@ class Allocations:
         self.frequency.pop(job, None)
         if not math.isnan(ghz):
             self.frequency[job] = ghz
+
+    def suspend(self, job: int, held: Any, start: float, now: float) -> None:
+        """Ends a segment of a job, which holds nothing until `resume`; see `resize`."""
+        self._close(job, held, start, now)
+        self.begin[job] = now
+
+    def resume(self, job: int, now: float) -> None:
+        """Begins a segment of a job that has been suspended, on what it held before; time is in seconds."""
+        self.begin[job] = now
 
     def interrupt(self, job: int, start: float, now: float, lost: float) -> None:
         """Ends the attempt of a job that returns to the queue; see `resize` and :class:`ClosedSegment`."""

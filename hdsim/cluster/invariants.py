@@ -15,7 +15,7 @@ from hdsim.util.units import in_bytes
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
 
-_RAN = range(FinalState.RUNNING, FinalState.COMPLETED_KILLED + 1)
+_RAN = *range(FinalState.RUNNING, FinalState.COMPLETED_KILLED + 1), FinalState.SUSPENDED
 _ENDED = range(FinalState.COMPLETED_SUCCESSFULLY, FinalState.COMPLETED_KILLED + 1)
 
 
@@ -57,7 +57,8 @@ def check_end(cluster: Cluster) -> None:
     counts = np.bincount(states, minlength=len(FinalState))
     require(int(counts[FinalState.QUEUED]) == len(cluster.queue), "jobs have left the queue and are nowhere")
     require(
-        int(counts[FinalState.RUNNING] + counts[FinalState.STARTING]) == len(cluster.running),
+        int(counts[FinalState.RUNNING] + counts[FinalState.STARTING]) == len(cluster.running)
+        and int(counts[FinalState.SUSPENDED]) == len(cluster.suspended),
         "jobs have stopped running without an end",
     )
     if cluster.has_core_ids and len(cluster.size) == len(jobs):
@@ -87,6 +88,7 @@ def _check_states(cluster: Cluster) -> None:
     require(set(cluster.held) == jobs_that_are(FinalState.HELD), "held jobs")
     holding = jobs_that_are(FinalState.RUNNING) | jobs_that_are(FinalState.STARTING)
     require(set(cluster.running) == holding, "jobs that hold cores")
+    require(set(cluster.suspended) == jobs_that_are(FinalState.SUSPENDED), "suspended jobs")
     require(cluster.arrived == np.count_nonzero(states), "jobs that have arrived")
     started, finished = np.array(cluster.starting_time), np.array(cluster.finish_time)
     require(np.array_equal(~np.isnan(started), np.isin(states, _RAN)), "a state without its start")

@@ -107,6 +107,7 @@ class FinalState(IntEnum):
     REJECTED = 7
     STARTING = 8
     HELD = 9
+    SUSPENDED = 10
 
 
 #: States of jobs that have not ended and never will, once a replay is over.
@@ -116,6 +117,7 @@ UNFINISHED = (
     FinalState.RUNNING,
     FinalState.STARTING,
     FinalState.HELD,
+    FinalState.SUSPENDED,
 )
 
 

@@ -91,6 +91,10 @@ _FOR_AGENTS = (
         "kill",
         "requeue",
         "can_requeue",
+        "suspend",
+        "resume",
+        "suspended",
+        "can_suspend",
         "resize",
         "resize_on",
         "resize_gang",
@@ -119,6 +123,7 @@ class Cluster:
             STARTING are among them.
         starting: Jobs whose start the backend has yet to confirm, or whose nodes are not up yet, each with the time of
             the request in seconds.
+        suspended: Placement that each suspended job has left, and gets back when it is resumed.
         held: Jobs that have arrived but may not start yet, as keys.
         arrived: Number of jobs that have arrived.
         doubled: That number at the last instant at which it had at least doubled.
@@ -141,6 +146,9 @@ class Cluster:
         killed: Running jobs the scheduler wants killed.
         requeued: Running jobs that the scheduler wants back in the queue.
         can_requeue: Whether the backend carries `requeue` out.
+        paused: Jobs that the scheduler has suspended (True) or resumed in its present pass, in order.
+        suspended_time: Seconds for which each job that was resumed has been suspended.
+        can_suspend: Whether the backend carries `suspend` and `resume` out.
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
         node_states: Power states of the nodes, None where nodes do not sleep.
@@ -230,6 +238,7 @@ class Cluster:
         self.queue = WaitingJobs()
         self.running = ReadOnlyDict[Any]()
         self.starting = ReadOnlyDict[float]()
+        self.suspended = ReadOnlyDict[Any]()
         self.held: dict[int, None] = {}
         self.arrived = self.doubled = 0
         self.open_ended = open_ended
@@ -249,6 +258,10 @@ class Cluster:
         self.killed: list[int] = []
         self.requeued: list[int] = []
         self.can_requeue = False
+        self.paused: list[tuple[int, bool]] = []
+        self.suspended_time: dict[int, float] = {}
+        self._suspended_at: dict[int, float] = {}
+        self.can_suspend = False
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
         self.node_states = None if resume_rate is None else NodeStates(platform, resume_rate)
@@ -1093,6 +1106,42 @@ class Cluster:
         if not self.can_requeue:
             raise DecisionError(f"job {self._name(job)} cannot be requeued: the backend requeues no jobs")
         self.requeued.append(job)
+
+    def suspend(self, job: int) -> None:
+        """Stops a running job, now; it gives its cores back, with memory and GPUs beside them, until `resume`.
+
+        Its walltime stands still meanwhile.
+
+        Raises:
+            DecisionError: The job does not run, or the backend suspends no jobs.
+        """
+        if self.state[job] != _RUNNING:
+            raise self._misplaced(job, "suspended", "running")
+        if not self.can_suspend:
+            raise DecisionError(f"job {self._name(job)} cannot be suspended: the backend suspends no such jobs")
+        held = self.running[job]
+        self.allocations.suspend(job, held, self.starting_time[job], self.now)
+        self._give_back(job)
+        self.suspended.write(job, held)
+        self._suspended_at[job] = self.now
+        self.state.write(job, FinalState.SUSPENDED)
+        self.paused.append((job, True))
+
+    def resume(self, job: int) -> None:
+        """Continues a suspended job, now, on the cores that it held.
+
+        Raises:
+            DecisionError: The job is not suspended, or its cores are not idle.
+        """
+        if job not in self.suspended:
+            raise self._misplaced(job, "resumed", "suspended")
+        self.cores.allocate(job, self.suspended[job])
+        self.running.write(job, self.suspended.take(job))
+        stood = self.now - self._suspended_at.pop(job)
+        self.suspended_time[job] = self.suspended_time.get(job, 0.0) + stood
+        self.allocations.resume(job, self.now)
+        self.state.write(job, _RUNNING)
+        self.paused.append((job, False))
 
     def note_run(self, job: int) -> int:
         """Gives the last run of a job that is back in the queue a row of its own in jobs.csv, with the present columns.

@@ -125,9 +125,12 @@ class SlurmScheduling:
         self._reasons, self._on = reasons, on
         self._states: list[str] = [""] * len(workload)
         self._restarts = [0] * len(workload)
+        self._suspended = [0.0] * len(workload)
         cluster.own_sizes = True
         cluster.columns.update(_result_columns(workload, columns, reasons, on))
         cluster.columns.update(state=self._states, restart=self._restarts)
+        if self.scheduler.suspends:
+            cluster.columns["suspended"] = self._suspended
 
     def _check_platform(self, cluster: Cluster, cpus: list[int]) -> None:
         if not cluster.has_core_ids:
@@ -141,7 +144,17 @@ class SlurmScheduling:
             )
 
     def note(self, cluster: Cluster) -> None:
-        """Takes note of what has happened; called once at every instant."""
+        """Takes note of what has happened; called once at every instant.
+
+        Raises:
+            ConfigError: Jobs may have to be suspended, and the backend has no means to do so.
+        """
+        if self.scheduler.suspends and not cluster.can_suspend:
+            raise ConfigError(
+                "PreemptMode=SUSPEND: expected no contention model, no failures and no power states of nodes, and a "
+                "backend that suspends jobs, such as sim",
+                where="site",
+            )
         scheduler, now = self.scheduler, self.begin + cluster.now
         if scheduler.calculate(now) and scheduler.pending:
             self._changed = self._untested = True
@@ -170,6 +183,8 @@ class SlurmScheduling:
             self._reasons[job] = self._reasons[job] or "BadConstraints"
         if self._resumed:
             self._resume(cluster)
+        if cluster.ended:
+            self._start(cluster, [])
         for job in list(cluster.submitted):
             if job not in cluster.queue:
                 continue
@@ -327,6 +342,21 @@ class SlurmScheduling:
         return self.begin + (math.floor((now - self.begin) / interval) + 1.0) * interval
 
     def _start(self, cluster: Cluster, started: list[Start]) -> None:
+        """Starts jobs; after starts and ends others are suspended and resumed."""
+        if self.scheduler.suspends:
+            suspended, resumed = self.scheduler.shift(self.begin + cluster.now)
+            # Jobs that others displace in the pass in which they start.
+            early = [one for one in started if one.job in suspended]
+            self._place(cluster, early)
+            for job in suspended:
+                cluster.suspend(job)
+            for job in resumed:
+                cluster.resume(job)
+                self._suspended[job] = cluster.suspended_time[job]
+            started = [one for one in started if one not in early]
+        self._place(cluster, started)
+
+    def _place(self, cluster: Cluster, started: list[Start]) -> None:
         if not started:
             return
         self._changed = self._untested = True
@@ -335,9 +365,10 @@ class SlurmScheduling:
         self._note_reasons(jobs)
         for one in started:
             chosen = []
-            for node, cpus, asked in zip(one.nodes, one.cpus, one.gpus, strict=True):
+            for place, (node, cpus, asked) in enumerate(zip(one.nodes, one.cpus, one.gpus, strict=True)):
                 begin, end, gpus = self._cores[node]
-                chosen.append(begin + np.flatnonzero(idle[begin:end])[:cpus])
+                numbers = one.numbers[place] if one.numbers else np.flatnonzero(idle[begin:end])
+                chosen.append(begin + numbers[:cpus])
                 if asked:
                     chosen.append(gpus[idle[gpus]][:asked])
             cluster.start(one.job, cluster.cores.placement_of(np.concatenate(chosen)))

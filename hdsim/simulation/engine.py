@@ -91,7 +91,7 @@ class Engine(simpy.Environment):
     ) -> None:
         super().__init__()
         self.cluster, workload = cluster, cluster.workload
-        cluster.can_requeue = True
+        cluster.can_requeue, cluster.can_suspend = True, executor.suspends and failures is None and power is None
         self._agenda = Agenda()
         # Number of agenda entries and events of the user that prevent the end of the simulation.
         self._awaited = 0
@@ -154,7 +154,8 @@ class Engine(simpy.Environment):
                 now = events[0][0]
             if arrival < now:
                 now = arrival
-            if arrival == math.inf and (now == math.inf or (not cluster.running and self._is_over())):
+            idle = not cluster.running and not cluster.suspended
+            if arrival == math.inf and (now == math.inf or (idle and self._is_over())):
                 if not self.over:
                     self.over = True
                     self._warn()
@@ -202,16 +203,26 @@ class Engine(simpy.Environment):
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
-            running, paced = cluster.running, cluster.frequencies is not None and cluster.frequencies.used
+            paced = cluster.frequencies is not None and cluster.frequencies.used
             for job in cluster.started:
                 if job in cluster.starting:
                     assert self._power is not None
                     self._power.wait(job)
                 else:
-                    executor.start(job, running[job], now)
+                    executor.start(job, cluster.placements[job], now)
                     if paced:
                         self._set_pace(job)
             cluster.started.clear()
+        if cluster.paused:
+            self._settled = False
+            for job, suspended in cluster.paused:
+                placement = cluster.placements[job]
+                if suspended:
+                    self._agenda.dates.pop(job, None)
+                    executor.suspend(job, placement, now)
+                else:
+                    executor.resume(job, placement, now)
+            cluster.paused.clear()
         if cluster.speed_changes:
             for cores, share in cluster.speed_changes:
                 self.set_speed(cores, share)
@@ -528,7 +539,7 @@ class Engine(simpy.Environment):
     def _limited(self, job: int, date: float) -> float:
         """Returns the date of a job, at most that of its walltime."""
         cluster, jobs = self.cluster, self.cluster.workload
-        limit = cluster.starting_time[job] + float(jobs.walltime[job])
+        limit = cluster.starting_time[job] + float(jobs.walltime[job]) + cluster.suspended_time.get(job, 0.0)
         if reaches_walltime(date, limit, jobs.ends_in_delay[job]):
             self._too_long.add(job)
             return limit

@@ -54,6 +54,7 @@ class Executor(ABC):
     # Running jobs whose `loads` may have changed, as keys, until a power model clears it; None if none reads it.
     moved: dict[int, None] | None = None
     runs_gangs: ClassVar[bool] = False  # jobs may be gangs
+    suspends: ClassVar[bool] = False  # `suspend` and `resume` are there
 
     def __init__(self, workload: Workload) -> None:
         #: Remaining run time of each job at its next start, reference seconds.
@@ -142,6 +143,14 @@ class Executor(ABC):
             DecisionError: A job has a program whose messages or per-task work are those of a fixed number of tasks.
         """
 
+    def suspend(self, job: int, placement: Any, now: float) -> None:
+        """Stops a running job, which keeps its work; where `suspends` is true."""
+        raise NotImplementedError
+
+    def resume(self, job: int, placement: Any, now: float) -> None:
+        """Continues a suspended job; `settle` returns its date."""
+        raise NotImplementedError
+
     @abstractmethod
     def set_speed(self, cores: CoreIds, share: Floats | float, now: float) -> Iterable[int]:
         """Changes the speed of cores.
@@ -222,12 +231,15 @@ class RigidExecutor(Executor):
 class Uncontended(RigidExecutor):
     """Executor of jobs without contention; on cores of one speed a job needs no state besides its date."""
 
+    suspends = True
+
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster.workload)
         self._cluster = cluster
         self._homogeneous = cluster.platform.homogeneous_speed
         self._due: list[tuple[int, float]] = []
-        # (remaining reference seconds, rate, date of the rate) of jobs with a rate other than 1 since their start.
+        # (remaining reference seconds, rate, date of the rate) of jobs with a rate other than 1 since their start; the
+        # rate of suspended ones is 0.
         self._paces: dict[int, tuple[float, float, float]] = {}
         # (C,) current and peak speed relative to the reference, and the job of each core, after the first `set_speed`.
         self._speed = self._peak = np.zeros(0)
@@ -271,6 +283,23 @@ class Uncontended(RigidExecutor):
                 self._job_of_core[self._ids(placement)] = job
             self._change(job, placement, now)
 
+    def suspend(self, job: int, placement: Any, now: float) -> None:
+        self._paces[job] = self._left_at(job, now), 0.0, now
+        self._due = [one for one in self._due if one[0] != job]
+        if self._job_of_core is not None:
+            self._job_of_core[self._job_of_core == job] = _NONE
+
+    def resume(self, job: int, placement: Any, now: float) -> None:
+        left, rate = self._paces[job][0], 1.0
+        if self._job_of_core is not None:
+            self._job_of_core[self._ids(placement)] = job
+        if not self._fixed[job]:
+            rate = self._rate(placement)
+        self._paces[job] = left, rate, now
+        self._due.append((job, now + left / rate))
+        if self.moved is not None:
+            self.moved[job] = None
+
     def set_speed(self, cores: CoreIds, share: Floats | float, now: float) -> list[int]:
         running = self._cluster.running
         if self._job_of_core is None:
@@ -295,7 +324,8 @@ class Uncontended(RigidExecutor):
         for job, (rest, rate, since) in paces.items():
             left = runtimes[job] - (before[job] - rest)
             paces[job] = left, rate, since
-            dates[job] = max(since + left / rate, later)
+            if rate:
+                dates[job] = max(since + left / rate, later)
         return dates
 
     def settle(self, now: float) -> list[tuple[int, float]]:

@@ -173,7 +173,7 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
     cpus = np.maximum(cpus, gpus["all_gpus"] * gpus["cpus_per_gpu"])
     # A node has a task at least.
     most = np.where(gpus["all_gpus"] > 0, np.minimum(most, np.maximum(cpus // per_task, least)), most)
-    exclusive = np.array([kind.oversubscribe.startswith("EXCLUSIVE") for kind in first], np.bool_)
+    exclusive = np.array(site.whole_nodes, np.bool_)[[rows[0] for rows in partitions]]
     return Demands(
         cpus=cpus,
         per_task=per_task,

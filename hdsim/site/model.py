@@ -256,6 +256,12 @@ class Site(Part):
     slurm: Scheduler = Scheduler()
     switches: dict[str, Switch] = {}
 
+    @property
+    def whole_nodes(self) -> list[bool]:
+        """Whether the jobs of each partition take whole nodes: OverSubscribe=EXCLUSIVE, select/linear."""
+        linear = self.slurm.select == "linear"
+        return [linear or one.oversubscribe.startswith("EXCLUSIVE") for one in self.partitions.values()]
+
     def to_yaml(self) -> str:
         """Returns the text of a site file; values that are defaults are left out."""
         return yaml.safe_dump(self.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True, width=120)

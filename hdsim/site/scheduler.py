@@ -62,6 +62,7 @@ class Start:
     cpus: list[int]  # on each of the nodes
     gpus: list[int]
     backfilled: bool
+    numbers: list[Ints] | None = None  # of the CPUs on each of the nodes, where jobs may be suspended
 
 
 def refuse(site: Site) -> list[str]:
@@ -69,12 +70,13 @@ def refuse(site: Site) -> list[str]:
     found = []
     found += preemption.refused(site)
     if site.slurm.select == "linear":
-        found.append("SelectType=select/linear")
+        found += ["topology/tree with select/linear"] * bool(site.switches)
+        found += ["GPUs with select/linear"] * bool(gpu_types(site))
+        found += ["LLN with select/linear"] * any(one.least_loaded for one in site.partitions.values())
     for name, one in site.partitions.items():
-        if one.oversubscribe.split(":")[0] in ("YES", "FORCE"):
+        word, _, number = one.oversubscribe.partition(":")
+        if word in ("YES", "FORCE") and number != "1":
             found.append(f"partition {name}: OverSubscribe={one.oversubscribe}")
-        if one.exclusive_user:
-            found.append(f"partition {name}: ExclusiveUser")
     for key, kind in site.nodes.items():
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
             found.append(f"nodes {key}: several types of GPUs on a node")
@@ -179,7 +181,10 @@ class SlurmScheduler:
         self._submitted = [0] * len(self.limits.submissions)
         on, cpus, gpus = np.zeros((3, count * 2 + number), np.int64)
         ints = np.zeros((3, count), np.int64)
-        self.running = RunningJobs(ints[0], np.zeros(count), ints[1], ints[2], on, cpus, gpus, np.zeros(2, np.int64))
+        self.layers = preemption.layers_of(site, self.members, self.nodes.cpus)
+        self.suspended: dict[int, float] = {}  # suspended jobs, with the time since when they are
+        columns = ints[0], np.zeros(count), ints[1], ints[2], on, cpus, gpus
+        self.running = RunningJobs(*columns, np.zeros(2, np.int64), self.layers)
         self.pending: dict[int, None] = {}
         self._order: PendingJobs | None = None
         self.service = ~self._listed([site.down])[0]
@@ -193,7 +198,8 @@ class SlurmScheduler:
         )
         self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
-        self._exclusive = np.array([one.oversubscribe.startswith("EXCLUSIVE") for one in partitions], np.bool_)
+        self._users = jobs.user, np.array([one.exclusive_user for one in partitions], np.bool_)
+        self._exclusive = np.array(site.whole_nodes, np.bool_)
 
     def _rules(self) -> Rules:
         given, words = self.parameters, {key for key, value in self.site.slurm.parameters.items() if value}
@@ -213,6 +219,7 @@ class SlurmScheduler:
             least_loaded=np.array([least_loaded or one.least_loaded for one in self.site.partitions.values()]),
             busy_first="bf_busy_nodes" in words,
             serial_last="pack_serial_at_end" in words,
+            linear=self.site.slurm.select == "linear",
             trial=False,
         )
 
@@ -276,7 +283,7 @@ class SlurmScheduler:
         The nodes are in `_space.chosen`.
         """
         table = self.jobs
-        access = Access(among, table.features, table.feature, self._usual_service, self.calendar)
+        access = Access(among, table.features, table.feature, self._usual_service, self.calendar, *self._users)
         return int(fitting_nodes(self.nodes, usage, table.demands, access, self._space, job, 0))
 
     def fitting(self, job: int, among: Flags) -> dict[int, int]:
@@ -382,7 +389,10 @@ class SlurmScheduler:
         nodes, cpus, gpus = (column[held].tolist() for column in (running.node, running.cpus, running.gpus))
         self.preemption.start[job] = now
         self._bill(job, now, int(self.jobs.entry_partition[self.limits.quotas.entry[job]]))
-        return Start(job, nodes, cpus, gpus, backfilled)
+        numbers = None
+        if self.suspends:
+            numbers = [np.flatnonzero((self.layers.job[:, node] == job).any(0)) for node in nodes]
+        return Start(job, nodes, cpus, gpus, backfilled, numbers)
 
     def _bill(self, job: int, now: float, partition: int) -> None:
         if self.multifactor is not None:
@@ -395,6 +405,7 @@ class SlurmScheduler:
         if self.multifactor is not None:
             self.multifactor.end(job, now)
         self._count_out(job)
+        self.suspended.pop(job, None)
         release(self.nodes, self.usage, self.jobs.demands, self.running, self.limits.quotas, job)
 
     def calculate(self, now: float) -> bool:
@@ -471,7 +482,7 @@ class SlurmScheduler:
     def _state(self, pending: PendingJobs) -> tuple[Any, ...]:
         """The first arguments of a pass over some pending jobs."""
         table = self.jobs
-        access = Access(self.members, table.features, table.feature, self.service, self.calendar)
+        access = Access(self.members, table.features, table.feature, self.service, self.calendar, *self._users)
         quotas = self.limits.quotas
         return self.nodes, self.usage, table.demands, self.running, quotas, self.preemption, pending, access
 
@@ -499,6 +510,37 @@ class SlurmScheduler:
         if started and self.preemption.enabled:
             self._order = None  # all jobs of the queue count in the order of those that preempt
         return started
+
+    @property
+    def suspends(self) -> bool:
+        """Whether jobs may be suspended for others."""
+        return bool(len(self.layers.order))
+
+    def shift(self, now: float) -> tuple[list[int], list[int]]:
+        """Suspends and resumes jobs after starts and ends at a time in seconds since 1970.
+
+        A job runs if no running job of a partition of a higher tier has one of its CPUs.
+
+        Returns:
+            The jobs that are suspended from now on, and those that run again.
+        """
+        if not self.suspends:
+            return [], []
+        stand = preemption.suspended_jobs(self.layers)
+        suspended = [job for job in stand if job not in self.suspended]
+        resumed = [job for job in self.suspended if job not in stand]
+        self.suspended |= dict.fromkeys(suspended, now)
+        for job in resumed:
+            self._postpone(job, now - self.suspended.pop(job))
+        return suspended, resumed
+
+    def _postpone(self, job: int, seconds: float) -> None:
+        """Has the limit of a running job end later."""
+        running = self.running
+        count = int(running.length[0])
+        running.end[:count][running.job[:count] == job] += seconds
+        order = np.argsort(running.end[:count], kind="stable")
+        running.job[:count], running.end[:count] = running.job[:count][order], running.end[:count][order]
 
     @property
     def preempted(self) -> list[int]:

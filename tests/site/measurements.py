@@ -210,6 +210,85 @@ MEASUREMENTS: dict[str, Measurement] = {
             (1200, 200, "-n 40 -t 9"),
         ],
     ),
+    # Jobs of partitions of a higher tier on CPUs of those of lower ones, which are suspended and keep their memory.
+    "suspend": Measurement(
+        nodes={"n[1-3]": "CPUs=4 RealMemory=32000"},
+        conf="PriorityType=priority/basic\nSelectTypeParameters=CR_Core_Memory\nDefMemPerCPU=1000\n"
+        "PreemptType=preempt/partition_prio\nPreemptMode=SUSPEND,GANG\nPreemptExemptTime=00:20:00\n"
+        "PartitionName=lo Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:1 GraceTime=60\n"
+        "PartitionName=mid Nodes=ALL PriorityTier=5 MaxTime=INFINITE State=UP OverSubscribe=FORCE:1\n"
+        "PartitionName=hi Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP OverSubscribe=FORCE:1",
+        naps=40,
+        jobs=[
+            (0, 600, "-p lo -n 4 -t 30"),
+            (40, 600, "-p lo -n 2 -t 30"),
+            (80, 600, "-p lo -n 1 -t 30"),
+            (120, 600, "-p lo -n 4 -N 1 -t 30"),
+            (160, 240, "-p hi -n 1 -t 10"),  # the free CPU
+            (200, 120, "-p hi -n 3 -t 10"),
+            (240, 300, "-p mid -n 6 -t 10"),
+            (280, 100, "-p hi -n 4 -t 10"),  # suspends one that suspends others
+            (320, 60, "-p lo -n 2 -t 5"),
+            (440, 100, "-p hi --mem=30000 -n 1 -t 10"),  # suspended jobs keep their memory
+            (480, 100, "-p mid -n 3 -t 10"),
+            (1800, 400, "-p lo -n 1 -t 10"),
+            (1840, 60, "-p hi --exclusive -N 3 -t 5"),  # whole nodes are those without any job
+            (1880, 60, "-p mid -n 2 -t 5"),
+            (1920, 60, "-p lo -n 11 -t 5"),
+            (1960, 60, "-p hi -n 10 -t 5"),
+        ],
+    ),
+    # Whole nodes of several sizes and weights.
+    "linear": Measurement(
+        nodes={
+            "n[1-3]": "CPUs=4 RealMemory=8000",
+            "n[4-5]": "CPUs=8 RealMemory=16000",
+            "n[6-8]": "CPUs=4 RealMemory=8000 Weight=2",
+            "n[9-10]": "CPUs=4 RealMemory=8000",
+        },
+        conf="PriorityType=priority/basic\nSelectType=select/linear\nSelectTypeParameters=CR_Memory\n"
+        "DefMemPerNode=1000",
+        jobs=[
+            (0, 500, "-n 1 -t 10"),
+            (40, 400, "-n 6 -t 10"),
+            (80, 400, "-n 2 -N 2 -t 10"),
+            (120, 300, "-n 9 -t 10"),
+            (160, 300, "-n 1 -t 10"),
+            (200, 300, "-n 1 -t 10"),
+            (240, 200, "-n 10 -t 8"),
+            (280, 200, "-n 1 -t 4"),
+            (320, 100, "-n 3 -N 3 -t 8"),
+            (360, 100, "-n 1 --mem=12000 -t 8"),
+            (400, 100, "-n 20 -t 5"),
+            (440, 60, "-n 1 -t 2"),
+            (480, 60, "-n 5 -t 2"),
+            (1400, 300, "-n 24 -t 8"),
+            (1440, 100, "-n 4 -N 1 -t 8"),
+            (1480, 100, "-n 8 -t 8"),
+            (1520, 100, "-n 40 -t 8"),
+            (1560, 100, "-n 1 -t 3"),
+        ],
+    ),
+    # Nodes of one user only, for the jobs of a partition.
+    "users": Measurement(
+        nodes={"n[1-4]": "CPUs=4 RealMemory=8000"},
+        conf="PriorityType=priority/basic\n"
+        "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        "PartitionName=own Nodes=ALL ExclusiveUser=YES MaxTime=INFINITE State=UP",
+        jobs=[
+            (0, 400, "--uid=games -n 1 -t 10"),
+            (40, 400, "--uid=daemon -n 1 -t 10 -p own"),
+            (80, 400, "--uid=games -n 2 -t 10"),
+            (120, 300, "--uid=daemon -n 1 -t 10"),
+            (160, 300, "--uid=bin -n 2 -t 10 -p own"),
+            (200, 300, "--uid=bin -n 1 -t 10"),
+            (240, 200, "--uid=games -n 6 -t 10 -p own"),
+            (280, 100, "--uid=daemon -n 1 -t 10"),
+            (320, 100, "--uid=bin -n 5 -t 10"),
+            (360, 100, "--uid=daemon -n 4 -t 10 -p own"),
+            (400, 60, "--uid=games -n 1 -t 3"),
+        ],
+    ),
     # Tasks on sockets.
     "sockets": Measurement(
         nodes={

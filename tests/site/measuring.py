@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import subprocess
 import time
@@ -48,6 +49,7 @@ class Measurement:
         conf: Lines of slurm.conf that take the place of those of the same key.
         accounts: Words of commands of sacctmgr; none where the cluster has no accounting.
         files: Further files of the configuration by name.
+        naps: Parts in which jobs sleep.
     """
 
     nodes: Mapping[str, str]
@@ -55,6 +57,7 @@ class Measurement:
     conf: str = ""
     accounts: list[str] = field(default_factory=list)
     files: Mapping[str, str] = field(default_factory=dict)
+    naps: int = 1
 
 
 def measure(measurement: Measurement, folder: Path, dump: Path) -> None:
@@ -62,14 +65,17 @@ def measure(measurement: Measurement, folder: Path, dump: Path) -> None:
     names = [name for listed in measurement.nodes for name in expand_nodes(listed)]
     with slurm_cluster(folder, Shape(len(names), 1, CLOCK, accounting=True)) as cluster:
         _configure(cluster, measurement, names)
+        _open_to_users(cluster.emulated.folder)
         now = int(clocked(cluster, "date +%s"))
         for begin, seconds, options in measurement.jobs:
             at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now + _AHEAD + begin))
-            cluster.submit(f"--begin={at}", *options.split(), seconds=round(seconds / CLOCK, 2))
+            cluster.submit(
+                f"--begin={at}", "--chdir=/", *options.split(), seconds=round(seconds / CLOCK, 2), naps=measurement.naps
+            )
         late = int(clocked(cluster, "date +%s")) - now - _AHEAD
         assert late < 0, f"the last job was submitted {late} s after the first one's begin"
         limit = time.monotonic() + 300.0
-        while any(state in ("PENDING", "RUNNING", "COMPLETING") for state in cluster.states().values()):
+        while any(state in ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED") for state in cluster.states().values()):
             assert time.monotonic() < limit, cluster.command("squeue")
             time.sleep(0.5)
         time.sleep(1.5)  # slurmdbd commits once a second
@@ -107,6 +113,16 @@ def _configure(cluster: SlurmCluster, measurement: Measurement, names: list[str]
         return bool(rows) and all(row.endswith(" idle") for row in rows)
 
     wait_until(idle, "idle nodes")
+
+
+def _open_to_users(folder: Path) -> None:
+    """Lets jobs of other users read their scripts, and the clock of the cluster."""
+    for each in (folder, *folder.parents):
+        if each.stat().st_uid == os.getuid() and each != Path(each.anchor):
+            each.chmod(each.stat().st_mode | 0o011)
+    for each in Path("/dev/shm").glob("*faketime*"):
+        if each.stat().st_uid == os.getuid():
+            each.chmod(0o666)
 
 
 def clocked(cluster: SlurmCluster, command: str) -> str:

@@ -192,9 +192,10 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
 
     Priorities are calculated from `begin` on, in seconds of the case.
 
-    Each start is looked at for itself: from the recorded running and pending jobs of any of the seconds before it. As
-    nothing records for how long nodes were COMPLETING after the end of a job, in which the passes leave them out, this
-    is tried with none and with those of the last seconds.
+    Each start is looked at for itself: from the recorded running and pending jobs of any of the seconds before it, the
+    last one first, since others leave jobs that have ended meanwhile on the CPUs that it would get. As nothing records
+    for how long nodes were COMPLETING after the end of a job, in which the passes leave them out, this is tried with
+    none and with those of the last seconds.
     """
     late, elsewhere = [], []
     on_each: dict[int, list[int]] = {}
@@ -202,6 +203,7 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
         begun, at = case.order[:position], case.start[job]
         found: Start | None = None
         seconds = np.arange(max(at - tolerance, case.jobs.eligible[job]), at + 1.5)
+        seconds = seconds[np.argsort(np.abs(seconds - at), kind="stable")]
         for now, completing in [(float(now), completing) for completing in (0.0, _COMPLETING) for now in seconds]:
             scheduler = state_at(case, begun, now, on_each, begin, completing)
             started = scheduler.main(now)
@@ -258,6 +260,7 @@ def state_at(
                 scheduler.service[case.nodes[job]] = False
         elif kind == 1:
             scheduler.hold(job, time, case.nodes[job], _cpus(case, scheduler, job, on_each or {}))
+        scheduler.shift(time)
     scheduler.calculate(now)
     return scheduler
 

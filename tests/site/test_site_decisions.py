@@ -25,6 +25,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "gres_gpu": ([], []),
     "licences": ([], []),
     "mem": ([], []),
+    "preempt_part_suspend": ([], []),
     "preempt_qos_cancel": ([], []),
     "preempt_qos_exempt": ([], []),
     "prio_all": (["16"], ["2"]),
@@ -50,8 +51,7 @@ def test_each_start_of_a_recorded_schedule_is_explained(shared_data: Path, name:
 @pytest.mark.ci
 def test_the_starts_of_a_mix_of_200_jobs_are_explained(shared_data: Path) -> None:
     assert unexplained(read_case(shared_data / "slurm" / "mixed_p20a"), 20.0 - 60.0) == ([], ["61"])
-    late, _ = unexplained(read_case(shared_data / "slurm" / "mixed_p20b"), 20.0 - 60.0)
-    assert late == ["104", "102", "139", "111"]
+    assert unexplained(read_case(shared_data / "slurm" / "mixed_p20b"), 20.0 - 60.0) == ([], [])
 
 
 @pytest.mark.ci

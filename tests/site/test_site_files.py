@@ -221,11 +221,11 @@ def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> Non
     )
     site, notes = read(tmp_path, slurm_conf=conf, qos_txt=QOS, assoc_txt=ASSOC)
     note_refused(site, notes)
-    assert "SelectType=select/linear: not simulated, replays are refused" in notes.left_out["slurm.conf"]
+    assert "GPUs with select/linear: not simulated, replays are refused" in notes.left_out["slurm.conf"]
     jobs = jobs_table({"submit": [0.0], "cpus": [1], "partition": ["short"]}, site)
     with pytest.raises(ConfigError) as told:
         SlurmScheduler(site, jobs)
-    assert "select/linear" in str(told.value)
+    assert "GPUs with select/linear" in str(told.value)
     for rule in ("SchedulerParameters=bf_licenses", "SchedulerParameters=assoc_limit_stop"):
         assert rule in str(told.value)
 

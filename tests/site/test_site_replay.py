@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from measurements import FOLDER
 from recorded import read_case
 
 from hdsim.agents.slurm import SlurmAgent
@@ -37,6 +38,7 @@ REPLAYED = (
     "backfill_res600",
     "topo_none",
     "prio_part",
+    "preempt_part_suspend",
     "prio_size_big",
 )
 
@@ -132,6 +134,119 @@ def test_fewer_jobs_are_preempted_when_one_suffices() -> None:
     assert result.finish_time.tolist() == [100, 10, 110]
 
 
+#: Jobs of the partition hi run over those of lo; both have memory of their own.
+SUSPENDING: dict[str, Any] = {
+    "partitions": {
+        "lo": {"nodes": "ALL", "default": True, "oversubscribe": "FORCE:1"},
+        "hi": {"nodes": "ALL", "priority_tier": 2, "preempt_mode": "OFF", "oversubscribe": "FORCE:1"},
+    },
+    "preemption": {"type": "partition_prio", "mode": "SUSPEND", "gang": True},
+}
+
+
+def test_a_measured_schedule_is_replayed_with_its_suspensions(tmp_path: Path) -> None:
+    dump = FOLDER / "suspend"
+    made, jobs = import_site([path for path in dump.iterdir() if path.name != "order.txt"], "UTC", Notes())
+    write_site(made, Notes(), tmp_path, jobs)
+    platform = load_platform(tmp_path / "platform.json")
+    further = {"memory": "none", "memory_bandwidth": "none", "status": "queued"}
+    workload = load_workload(tmp_path / "jobs.parquet", platform, **further)
+    result = simulate(platform, workload, SlurmAgent(tmp_path), check=True)
+    recorded = np.asarray(result.columns["recorded_start"], np.float64)
+    assert np.abs(result.starting_time - recorded).max() <= 20.0
+    assert result.columns["nodes"].tolist() == result.columns["recorded_nodes"].tolist()
+    rows = [line.split("|") for line in (dump / "sacct.txt").read_text().splitlines()]
+    place = rows[0].index("Suspended")
+    seconds = [sum(60**power * int(part) for power, part in enumerate(row[place].split(":")[::-1])) for row in rows[1:]]
+    assert np.abs(np.array(result.columns["suspended"], np.float64) - seconds).max() <= 30.0
+
+
+def test_a_suspended_job_keeps_its_work_and_goes_on() -> None:
+    result = replay(make_site(**SUSPENDING), [{"cpus": 8}, {"at": 10.0, "cpus": 2, "partition": "hi", "runtime": 30.0}])
+    assert result.starting_time.tolist() == [0, 10]
+    assert result.finish_time.tolist() == [130, 40]
+    assert list(result.columns["suspended"]) == [30.0, 0.0]
+    held = result.segments.begin[result.segments.job == 0], result.segments.end[result.segments.job == 0]
+    assert sorted(zip(*held, strict=True)) == [(0.0, 10.0), (40.0, 130.0)]
+    assert list(result.columns["state"]) == ["COMPLETED", "COMPLETED"]
+
+
+def test_idle_cpus_come_first_and_cpus_of_suspended_jobs_are_not_free() -> None:
+    # The third job takes the idle CPUs, the fourth suspends the second one, whose other CPU is not free for the last.
+    jobs = [
+        {"cpus": 4},
+        {"cpus": 2},
+        {"at": 10.0, "cpus": 2, "partition": "hi"},
+        {"at": 20.0, "cpus": 1, "partition": "hi", "runtime": 20.0},
+        {"at": 25.0, "cpus": 1, "runtime": 10.0},
+    ]
+    result = replay(make_site(**SUSPENDING), jobs)
+    assert result.starting_time.tolist() == [0, 0, 10, 20, 100]
+    assert list(result.columns["suspended"]) == [0.0, 20.0, 0.0, 0.0, 0.0]
+    assert result.finish_time.tolist() == [100, 120, 110, 40, 110]
+
+
+def test_a_job_over_a_suspended_one_is_suspended_for_a_third(tmp_path: Path) -> None:
+    mid = {"nodes": "ALL", "priority_tier": 2, "oversubscribe": "FORCE:1"}
+    parts = SUSPENDING["partitions"] | {"mid": mid, "hi": SUSPENDING["partitions"]["hi"] | {"priority_tier": 3}}
+    jobs = [
+        {"cpus": 8},
+        {"at": 10.0, "cpus": 8, "partition": "mid", "runtime": 50.0},
+        {"at": 20.0, "cpus": 4, "partition": "hi", "runtime": 20.0},
+    ]
+    result = replay(make_site(**SUSPENDING | {"partitions": parts}), jobs)
+    assert result.finish_time.tolist() == [170, 80, 40]
+    assert list(result.columns["suspended"]) == [70.0, 20.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"type": "qos"}, "PreemptMode=GANG"),
+        ({"gang": False}, "PreemptMode=SUSPEND"),
+        ({"tier": 1}, "of one PriorityTier, whose jobs run in turns"),
+        ({"mode": "REQUEUE"}, "PreemptMode=REQUEUE beside PreemptMode=SUSPEND,GANG"),
+        ({"shared": "NO"}, "one of them with OverSubscribe=FORCE"),
+        ({"shared": "FORCE:2"}, "OverSubscribe=FORCE:2"),
+    ],
+)
+def test_what_is_not_simulated_of_suspension_is_refused(changes: dict[str, Any], told: str) -> None:
+    lo, hi = SUSPENDING["partitions"].values()
+    lo = lo | {"preempt_mode": changes.get("mode"), "oversubscribe": changes.get("shared", "FORCE:1")}
+    hi = hi | {"priority_tier": changes.get("tier", 2)}
+    given = {key: value for key, value in changes.items() if key in ("type", "gang")}
+    rules = {"partitions": {"lo": lo, "hi": hi}, "preemption": SUSPENDING["preemption"] | given}
+    with pytest.raises(ConfigError, match=told):
+        replay(make_site(**rules), [{"cpus": 1}])
+
+
+def test_suspension_needs_an_executor_that_can() -> None:
+    with pytest.raises(ConfigError, match="expected no contention model, no failures"):
+        replay(make_site(**SUSPENDING), [{"cpus": 1}], failures="external")
+
+
+def test_select_linear_gives_whole_nodes_the_largest_first_where_the_smallest_do_not_suffice() -> None:
+    kinds = {"small": {"nodes": "n[1-3]", "cpus": 2}, "large": {"nodes": "n[4-5]", "cpus": 4}}
+    site = make_site(nodes=kinds, slurm={"select": "linear", "parameters": {"batch_sched_delay": 0}})
+    result = replay(site, [{"cpus": 1, "runtime": 50.0}, {"at": 60.0, "cpus": 9}, {"at": 200.0, "cpus": 7}])
+    assert result.columns["nodes"].tolist() == ["n1", "n[3-5]", "n[4-5]"]
+    assert result.jobs["allocated_resources"].tolist()[0] == "0-1"
+
+
+def test_exclusive_user_keeps_the_jobs_of_other_users_from_a_node() -> None:
+    parts = {"main": {"nodes": "ALL", "default": True}, "own": {"nodes": "ALL", "exclusive_user": True}}
+    jobs = [
+        {"user": "u1", "partition": "own"},
+        {"at": 1.0, "user": "u2"},  # not on the node of u1
+        {"at": 2.0, "user": "u1", "partition": "own"},  # on its own node
+        {"at": 3.0, "user": "u3", "partition": "own"},  # no node without another user
+        {"at": 4.0, "user": "u3"},  # beside u2
+    ]
+    result = replay(make_site(partitions=parts), jobs)
+    assert result.columns["nodes"].tolist() == ["n1", "n2", "n1", "n2", "n2"]
+    assert result.starting_time.tolist() == [0, 1, 2, 101, 4]
+
+
 def make_site(**rules: Any) -> Site:
     """A site of two nodes with four CPUs, whose passes follow each change at once."""
     parameters = {"batch_sched_delay": 0, "sched_interval": 60, "bf_interval": 1, "bf_resolution": 1}
@@ -150,10 +265,10 @@ def make_site(**rules: Any) -> Site:
     return site_of(document | rules, "test")
 
 
-def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True) -> Result:
+def replay(site: Site, jobs: list[dict[str, Any]], *, check: bool = True, **options: Any) -> Result:
     """Replays jobs of `make_jobs`."""
     platform = Platform.from_dict(platform_document(site), "test")
-    return simulate(platform, make_jobs(site, jobs), SlurmAgent(site), check=check)
+    return simulate(platform, make_jobs(site, jobs), SlurmAgent(site), check=check, **options)
 
 
 def make_jobs(site: Site, jobs: list[dict[str, Any]]) -> Workload:

@@ -13,11 +13,13 @@ import numpy as np
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.kernels.references import by_reference
+from hdsim.site.kernels.layers import start_beside
 from hdsim.site.kernels.placing import (
     BEST_FIT,
     BUSY_FIRST,
     LAST_FIRST,
     LEAST_LOADED,
+    LINEAR,
     Chosen,
     Demands,
     Flags,
@@ -35,6 +37,7 @@ from hdsim.site.kernels.placing import (
 from hdsim.site.kernels.preempting import Preemption, forget, preempt
 from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, Quotas, exhausted
 from hdsim.site.kernels.running import RunningJobs, change_usage, copy_usage, hold
+from hdsim.site.kernels.suspending import begin_future, can_suspend, choose_over, end_in_future
 
 #: First width in seconds of the windows in which running jobs end together, when a later start is sought.
 _WINDOW = 30.0
@@ -85,6 +88,8 @@ class Access(NamedTuple):
         feature: (J,) set of features that each job asks for.
         service: (N,) nodes in service.
         calendar: Reservations.
+        user: (J,) users of jobs.
+        exclusive_user: (P,) whether jobs of a partition share no node with those of other users (ExclusiveUser).
     """
 
     members: Flags
@@ -92,6 +97,8 @@ class Access(NamedTuple):
     feature: Ints
     service: Flags
     calendar: Calendar
+    user: Ints
+    exclusive_user: Flags
 
 
 class Rules(NamedTuple):
@@ -112,6 +119,7 @@ class Rules(NamedTuple):
         least_loaded: (P,) whether the jobs of a partition take the least loaded nodes first (LLN).
         busy_first: bf_busy_nodes: sched/backfill takes nodes with jobs first for later starts.
         serial_last: pack_serial_at_end: jobs of one CPU take the last nodes first.
+        linear: select/linear: see `hdsim.site.kernels.placing.LINEAR`.
         trial: The main loop tests each job as if it were the only pending one, and starts none.
     """
 
@@ -129,6 +137,7 @@ class Rules(NamedTuple):
     least_loaded: Flags
     busy_first: bool
     serial_last: bool
+    linear: bool
     trial: bool
 
 
@@ -266,6 +275,19 @@ def _permitted(access: Access, nodes: Flags, partition: int, job: int, out: Flag
 
 
 @part_of_kernel
+def _beside_users(access: Access, running: RunningJobs, demands: Demands, partition: int, job: int, out: Flags) -> None:
+    """Removes the nodes on which a job may not be beside jobs of other users."""
+    alone, some = access.exclusive_user, False
+    for each in alone:
+        some |= each
+    for place in range(running.length[0] if some else 0):
+        other = running.job[place]
+        if access.user[other] != access.user[job] and (alone[partition] or alone[demands.partition[other]]):
+            for k in range(running.first[other], running.last[other]):
+                out[running.node[k]] = False
+
+
+@part_of_kernel
 def _beside_reservations(calendar: Calendar, row: int, start: float, end: float, nodes: Flags) -> bool:
     """Removes the nodes that others have reserved from `start` to `end`; returns whether there are any.
 
@@ -287,7 +309,9 @@ def _beside_reservations(calendar: Calendar, row: int, start: float, end: float,
 def _set_order(rules: Rules, demands: Demands, job: int, partition: int, at_once: int, chosen: Chosen) -> None:
     """Sets the order in which a job takes nodes of a weight."""
     chosen.order[0], chosen.order[1] = BEST_FIT, at_once
-    if rules.least_loaded[partition]:
+    if rules.linear:
+        chosen.order[0] = LINEAR
+    elif rules.least_loaded[partition]:
         chosen.order[0] = LEAST_LOADED
     elif rules.serial_last and demands.cpus[job] == 1 and demands.least[job] == 1:
         chosen.order[0] = LAST_FIRST
@@ -342,6 +366,7 @@ def main_pass(
         by_reference(quotas),
     )
     calendar, chosen, started, tested = access.calendar, by_reference(space.chosen), 0, 0
+    layered = len(running.layers.order) > 0
     forget(preemption)
     _copy(access.service, space.open)
     space.closed[:] = False
@@ -369,8 +394,13 @@ def main_pass(
             continue
         _set_order(rules, demands, job, partition, 0, chosen)
         blocked = _permitted(access, space.open, partition, job, space.among) < demands.least[job]
+        _beside_users(access, running, demands, partition, job, space.among)
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
         count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
+        if layered:
+            start_beside(running.layers)
+        if layered and not count and not blocked:
+            count = choose_over(nodes, usage, demands, running, job, space.among, space.future, chosen)
         if count:
             limited = exhausted(quotas, job, _cpus(chosen, count), chosen.node, count, count)
             if limited:
@@ -519,6 +549,7 @@ def _will_run(
     usage: Usage,
     demands: Demands,
     running: RunningJobs,
+    preemption: Preemption,
     job: int,
     rules: Rules,
     space: Space,
@@ -528,6 +559,7 @@ def _will_run(
     """Returns the earliest start on the nodes of `space.among`, infinite if there is none, and the number of nodes.
 
     Running jobs end at their limits, those that end within a window together: the start is the end of the last one.
+    Those that can be suspended for the job leave their CPUs at once, and never their memory.
     """
     chosen, future = by_reference(space.chosen), by_reference(space.future)
     usable, among = chosen.usable, space.among
@@ -537,11 +569,15 @@ def _will_run(
         return now, count
     if only_now:
         return math.inf, 0
-    if rules.busy_first:
+    if rules.busy_first and not rules.linear:
         chosen.order[0] = BUSY_FIRST
         for node in range(len(usage.cpus)):
             chosen.spare[node] = usage.jobs[node] > 0
     copy_usage(usage, future)
+    layered = len(running.layers.order) > 0
+    if layered:
+        begin_future(nodes, demands, running, job, future)
+        open_nodes, open_cpus = find_usable(nodes, future, demands, job, among, chosen)
     window, limit, place, total = _WINDOW, -math.inf, 0, running.length[0]
     while place < total:
         last = -1
@@ -550,6 +586,8 @@ def _will_run(
             touched = False
             for k in range(running.first[other], running.last[other]):
                 touched |= among[running.node[k]]
+            if layered and can_suspend(demands, running, preemption, job, other, now):
+                touched = False
             if touched:
                 if limit == -math.inf:
                     limit = running.end[place] + (_WINDOW - running.end[place] % _WINDOW)
@@ -557,6 +595,8 @@ def _will_run(
                 for k in range(running.first[other], running.last[other]):
                     node = running.node[k]
                     change_usage(nodes, future, demands, other, node, running.cpus[k], running.gpus[k], -1)
+                    if layered:
+                        end_in_future(nodes, demands, running, job, other, node, future)
                     if among[node]:
                         before, after = usable[node], usable_cpus(nodes, future, demands, job, node)
                         usable[node] = after
@@ -623,7 +663,7 @@ def backfill_pass(
         by_reference(quotas),
     )
     plan, chosen, started, tested = by_reference(plan), by_reference(space.chosen), 0, 0
-    calendar = access.calendar
+    calendar, layered = access.calendar, len(running.layers.order) > 0
     forget(preemption)
     resolution = rules.resolution
     plan.begin[0] = math.floor(now / resolution) * resolution
@@ -659,6 +699,7 @@ def backfill_pass(
         while True:
             begin, later = later, 0.0
             _permitted(access, access.service, partition, job, space.usable)
+            _beside_users(access, running, demands, partition, job, space.usable)
             if row >= 0:
                 if begin >= calendar.end[row]:
                     break
@@ -684,6 +725,13 @@ def backfill_pass(
                 later = _next_end(calendar, begin, later, plan.end[0])
             available = _unpack(words[1], space.among)
             start, count, preempts = math.inf, 0, False
+            if layered:
+                start_beside(running.layers)
+            if available >= demands.least[job] and layered and begin <= now:
+                count = choose(nodes, usage, demands, job, space.among, chosen)
+                if not count:
+                    count = choose_over(nodes, usage, demands, running, job, space.among, space.future, chosen)
+                start = now
             if available >= demands.least[job] and preemption.enabled and begin <= now:
                 count = choose(nodes, usage, demands, job, space.among, chosen)
                 start = now
@@ -693,7 +741,8 @@ def backfill_pass(
                     count = preempt(*state, job, members, space.among, future, chosen, now)
                     preempts = count > 0
             if available >= demands.least[job] and not count:
-                start, count = _will_run(nodes, usage, demands, running, job, rules, space, now, only_now)
+                state = nodes, usage, demands, running, preemption
+                start, count = _will_run(*state, job, rules, space, now, only_now)
             if count and begin > start:
                 start = begin
             if count and start <= now:

@@ -18,8 +18,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 #: Orders in which nodes of a weight are taken: runs of consecutive nodes that fit best, those with the greatest part of
-#: free CPUs first (LLN), those with jobs first (bf_busy_nodes), or the last ones first (pack_serial_at_end).
-BEST_FIT, LEAST_LOADED, BUSY_FIRST, LAST_FIRST = range(4)
+#: free CPUs first (LLN), those with jobs first (bf_busy_nodes), the last ones first (pack_serial_at_end), or as
+#: select/linear takes them.
+BEST_FIT, LEAST_LOADED, BUSY_FIRST, LAST_FIRST, LINEAR = range(5)
 #: A weight beyond those of all nodes.
 _HEAVIEST = 1 << 62
 
@@ -344,7 +345,9 @@ def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> 
                 return _take_switches(nodes, demands, job, _HEAVIEST, chosen)
             if _take_switches(nodes, demands, job, heaviest, chosen):
                 return True
-        elif chosen.order[0] == BEST_FIT:
+            continue
+        runs = chosen.order[0] == LINEAR and not _is_uneven(nodes, demands, job, heaviest, chosen)
+        if chosen.order[0] == BEST_FIT or runs:
             if _take_runs(nodes, demands, job, heaviest, chosen):
                 return True
         elif _take_in_order(nodes, demands, job, heaviest, chosen):
@@ -352,8 +355,20 @@ def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> 
 
 
 @part_of_kernel
+def _is_uneven(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> bool:
+    """Whether usable nodes differ in CPUs and the smallest ones do not suffice: select/linear then takes large ones."""
+    fewest, most = _HEAVIEST, 0
+    for node in range(len(chosen.usable)):
+        if chosen.usable[node] and _step(nodes, demands, job, node) <= heaviest:
+            fewest, most = min(fewest, chosen.usable[node]), max(most, chosen.usable[node])
+    return fewest < most and demands.cpus[job] > fewest * demands.least[job]
+
+
+@part_of_kernel
 def _before(nodes: SiteNodes, demands: Demands, job: int, node: int, other: int, chosen: Chosen) -> bool:
     """Whether a node is taken before another one of a lower number."""
+    if chosen.order[0] == LINEAR:
+        return chosen.usable[node] >= chosen.usable[other]
     own, its = _heaviness(nodes, demands, job, node, chosen), _heaviness(nodes, demands, job, other, chosen)
     if own != its:
         return own < its
@@ -553,13 +568,17 @@ def _given(
 
 @part_of_kernel
 def _runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> int:
-    """Finds the runs of consecutive usable nodes of one weight, at most `heaviest`; returns their number."""
+    """Finds the runs of consecutive usable nodes of one weight, at most `heaviest`; returns their number.
+
+    For select/linear weights make no runs.
+    """
     count, before, weight, spread = 0, -1, 0, demands.all_gpus[job] > 0
+    linear = chosen.order[0] == LINEAR
     for node in range(len(chosen.usable)):
         if not chosen.usable[node] or _step(nodes, demands, job, node) > heaviest:
             before = -1
             continue
-        own = _heaviness(nodes, demands, job, node, chosen) if spread else nodes.weight[node]
+        own = 0 if linear else _heaviness(nodes, demands, job, node, chosen) if spread else nodes.weight[node]
         if before < 0 or own != weight:
             chosen.begin[count], chosen.sum[count], chosen.size[count], chosen.reached[count] = node, 0, 0, 0
             count += 1
@@ -577,7 +596,7 @@ def _runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: C
 def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> bool:
     """Takes nodes from runs until they suffice; False if all of them do not."""
     runs, taken = _runs(nodes, demands, job, heaviest, chosen), chosen.taken
-    gpus = demands.all_gpus[job]
+    gpus, linear = demands.all_gpus[job], chosen.order[0] == LINEAR
     for node in range(len(taken)):
         taken[node] = 0
     cpus, least, most = demands.cpus[job], demands.least[job], demands.most[job]
@@ -597,13 +616,13 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
                     lightest = _heaviness(nodes, demands, job, chosen.begin[best], chosen)
                 tighter = enough and (not suffices or chosen.sum[run] < chosen.sum[best])
                 larger = not enough and not suffices and chosen.sum[run] > chosen.sum[best]
-                better = weight < lightest or (weight == lightest and (tighter or larger))
+                better = (tighter or larger) if weight == lightest or linear else weight < lightest
             if better:
                 best, suffices = run, enough
         if best < 0:
             return False
         single = -1
-        if least <= 1:
+        if least <= 1 and not linear:
             for node in range(chosen.begin[best], chosen.end[best]):
                 if chosen.usable[node] < cpus or (gpus > 0 and chosen.reach[node] < gpus):
                     continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
+from hdsim.site.kernels.layers import Layers, leave_cpus, start_beside, take_cpus
 from hdsim.site.kernels.placing import Chosen, Demands, Floats, Ints, SiteNodes, Usage
 from hdsim.site.kernels.quotas import Quotas, charge
 
@@ -20,6 +21,7 @@ class RunningJobs(NamedTuple):
         cpus: (E,) CPUs on each.
         gpus: (E,) GPUs on each.
         length: (2,) number of running jobs, and of places in use.
+        layers: The jobs on each CPU, where jobs are suspended for others.
     """
 
     job: Ints
@@ -30,6 +32,7 @@ class RunningJobs(NamedTuple):
     cpus: Ints
     gpus: Ints
     length: Ints
+    layers: Layers
 
 
 @part_of_kernel
@@ -37,14 +40,20 @@ def change_usage(
     nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node: int, cpus: int, gpus: int, sign: int
 ) -> None:
     """Takes (1) or gives back (-1) CPUs, memory and GPUs of a node."""
-    core, row = usage.core[node], nodes.capped[demands.partition[job]]
-    taken = cpus if core == 1 else -(-cpus // core) * core
+    row, taken = nodes.capped[demands.partition[job]], _in_cores(usage, node, cpus)
     usage.cpus[node] -= sign * taken
     if row >= 0:
         usage.capped[row, node] += sign * taken
     usage.memory[node] -= sign * (demands.memory_per_node[job] + cpus * demands.memory_per_cpu[job])
     usage.gpus[node] -= sign * gpus
     usage.jobs[node] += sign
+
+
+@part_of_kernel
+def _in_cores(usage: Usage, node: int, cpus: int) -> int:
+    """Returns the CPUs of the cores on which a job has a number of CPUs."""
+    core = usage.core[node]
+    return cpus if core == 1 else -(-cpus // core) * core
 
 
 @part_of_kernel
@@ -83,13 +92,17 @@ def hold(
         chosen: Nodes, and CPUs and GPUs on each.
         count: Number of the nodes.
     """
-    length = running.length
+    length, layers = running.length, running.layers
     running.first[job] = length[1]
     for k in range(count):
         place, node, cpus, gpus = length[1], chosen.node[k], chosen.cpus[k], chosen.gpus[k]
         running.node[place], running.cpus[place], running.gpus[place] = node, cpus, gpus
         length[1] += 1
         change_usage(nodes, usage, demands, job, node, cpus, gpus, 1)
+        if len(layers.order):
+            usage.cpus[node] = take_cpus(layers, nodes, demands, job, node, _in_cores(usage, node, cpus))
+    if len(layers.order):
+        start_beside(layers)
     running.last[job] = length[1]
     charge(quotas, job, running.node, running.cpus, running.first[job], running.last[job], 1)
     place = length[0]
@@ -104,7 +117,10 @@ def hold(
 def release(nodes: SiteNodes, usage: Usage, demands: Demands, running: RunningJobs, quotas: Quotas, job: int) -> None:
     """Takes back all that a running job holds; it counts as one that has run."""
     for place in range(running.first[job], running.last[job]):
-        change_usage(nodes, usage, demands, job, running.node[place], running.cpus[place], running.gpus[place], -1)
+        node = running.node[place]
+        change_usage(nodes, usage, demands, job, node, running.cpus[place], running.gpus[place], -1)
+        if len(running.layers.order):
+            usage.cpus[node] = leave_cpus(running.layers, nodes, job, node)
     charge(quotas, job, running.node, running.cpus, running.first[job], running.last[job], -1)
     place = 0
     while running.job[place] != job:
