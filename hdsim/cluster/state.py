@@ -329,6 +329,10 @@ class Cluster:
                 return placement
             limit = np.where(broken, 0, self.size[job] if limit is None else limit)
 
+    def breaks_cap(self, job: int, placement: Any) -> bool:
+        """Returns whether the power of a job that started now on the cores of a placement would break a hard cap."""
+        return self.budget is not None and bool(self._broken_by(job, placement).any())
+
     def _broken_by(self, job: int, placement: Any) -> NDArray[np.bool_]:
         """Returns the (N,) nodes of the hard caps that a start of a job would break."""
         assert self.budget is not None
@@ -605,7 +609,7 @@ class Cluster:
             placement = self.pick(job)
             if placement is None:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
-        if self.budget is not None and placement is not self._allowed and self._broken_by(job, placement).any():
+        if placement is not self._allowed and self.breaks_cap(job, placement):
             raise DecisionError(f"job {self._name(job)} cannot be started: its power would break a cap")
         self.cores.allocate(job, placement)
         if self.budget is not None:
