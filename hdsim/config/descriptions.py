@@ -122,7 +122,7 @@ RUN = {
     "facility.price": "EUR/kWh: a number, a file, or settings of a file or of a generator",
     "facility.carbon": "gCO2/kWh: the same",
     "facility.seed": "seed of generated series and of errors of forecasts; null: `seed`",
-    "power": "`none`, `states`, `suspend`, `cap`: sleep and caps ([models.md](models.md#nodes-that-sleep))",
+    "power": "`none`, `states`, `suspend`, `predictive`, `cap`: sleep, caps ([models.md](models.md#nodes-that-sleep))",
     "power.path": "power management of your own: a file",
     "power._target_": "power management of your own: `package.Class`",
     "experiment": "settings that belong together, see below",
