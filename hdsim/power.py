@@ -45,7 +45,7 @@ _SHARE = Rule("a number >= 0 and below 1", lambda value: is_finite(value) and 0 
 class PowerManagement:
     """Power saving as Slurm has it: idle nodes are switched off after a time, and woken for the jobs that get them.
 
-    A subclass with another `timeout` decides otherwise when nodes sleep, one with another `spare` how many stay up.
+    A subclass with another `timeout` decides otherwise when nodes sleep, and `spare` is the number of nodes to keep up.
 
     Attributes:
         platform: The platform.
@@ -63,8 +63,8 @@ class PowerManagement:
         suspend_rate: Nodes a minute that may begin to go down; None for no limit. Slurm's SuspendRate.
         resume_rate: Nodes a minute that may begin to boot; None for no limit. Slurm's ResumeRate.
         resume_timeout: Time after which a node that does not come up is out of service. Slurm's ResumeTimeout.
-        spare: Nodes that are kept up and idle for jobs to come: the time-out leaves so many on, and others boot where
-            there are fewer. Slurm's SuspendExcNodes with a number.
+        spare: Nodes that are kept up and idle for jobs to come: the time-out leaves them on, and others boot where they
+            are missing. Slurm's SuspendExcNodes with a number.
         exclude: Names of nodes, node types and clusters that are never switched off by the time-out. Slurm's
             SuspendExcNodes and SuspendExcParts.
         boot_failure: Probability that a boot fails, from 0 to below 1.
@@ -146,10 +146,10 @@ class PowerManagement:
 class PredictiveSuspend(PowerManagement):
     """Keeps as many idle nodes up as jobs will soon need, as far as the past of this replay tells.
 
-    The k-th node of a machine is in use while at least k nodes hold jobs. How long it will stay unused is predicted by
-    the times for which it, and its neighbours in order, stayed unused when that began in the same part of the day. From
-    these it has the time-out at which the expected energy of nodes and the cost of jobs that wait for a boot are
-    least together, as in the ski-rental problem with a known distribution (Karlin et al., Competitive randomized
+    The k-th node of a machine is in use while at least k nodes hold jobs. The time for which it will stay unused is
+    predicted by those for which it, and its neighbours in order, stayed unused when that began in the same part of the
+    day. From these it has the time-out at which the expected energy of nodes and the cost of jobs that wait for a boot
+    are least together, as in the ski-rental problem with a known distribution (Karlin et al., Competitive randomized
     algorithms for nonuniform problems, Algorithmica 11, 1994). Before there is a past it is the time in which an idle
     node uses the energy of going down and booting. Nodes for jobs that wait in the queue are up or boot as well.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from test_node_power import check_energy, jobs, sleeping, spans, suspend
 from hdsim import Workload, simulate
 from hdsim.errors import ConfigError
 from hdsim.platform.model import Platform
+from hdsim.report import panels
+from hdsim.report.charts import Lines
 from hdsim.results.result import Result
+from hdsim.results.run_directory.reader import read as read_run
 
 #: 20 W idle beside its cores, 1 W off, boots in 100 s.
 STATES = {
@@ -103,3 +107,14 @@ def test_the_same_is_predicted_again() -> None:
 def test_what_is_refused(power: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         simulate(sleeping(), jobs((0, 1, 1)), "easy", power=power)
+
+
+def test_the_report_has_the_nodes_by_state(tmp_path: Path) -> None:
+    result = replay(regular([5000.0, 100.0]), nodes=2)
+    result.save(tmp_path / "run")
+    panel = panels.node_states(read_run(tmp_path / "run"))
+    assert panel is not None and isinstance(panel.views[0].chart, Lines)
+    assert [line.label for line in panel.views[0].chart.lines] == ["on", "idle", "going down", "off", "booting"]
+    usual = simulate(sleeping(), jobs((0, 1, 1)), "easy")
+    usual.save(tmp_path / "usual")
+    assert panels.node_states(read_run(tmp_path / "usual")) is None
