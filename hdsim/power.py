@@ -18,7 +18,7 @@ from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, node_power
 from hdsim.platform.states import Cap
 from hdsim.util.inputs import read_csv
-from hdsim.util.rules import NULL, Rule, duration, integers_from, is_finite, require
+from hdsim.util.rules import NULL, POSITIVE, Rule, duration, integers_from, is_finite, require
 from hdsim.util.text import number_in
 from hdsim.util.units import LONGEST_TIME
 
@@ -33,13 +33,21 @@ KINDS = ("hard", "soft")
 WHEN_CAPPED = ("wait", "slow")
 #: Name of the cap of all nodes.
 MACHINE = "machine"
+#: Seconds of a day, and its parts in which nodes are used alike; number of groups of neighbouring nodes.
+_DAY, _PARTS, _NEIGHBOURS = 86400.0, 8, 16
+#: Begins of the bins of times in seconds for which nodes are not in use.
+_BINS = np.concatenate([[0.0], np.geomspace(10.0, 7 * _DAY, 60)])
+#: Times of the whole machine that count beside those of a group and a part of the day.
+_COMMON = 5.0
+#: Number of times, their seconds, and jobs that ended them, which count as seen: one, of any length by its logarithm.
+_UNSEEN = np.array([np.ones(len(_BINS)), _BINS, np.zeros(len(_BINS))])[:, np.newaxis] / len(_BINS)
 _SHARE = Rule("a number >= 0 and below 1", lambda value: is_finite(value) and 0 <= value < 1)
 
 
 class PowerManagement:
     """Power saving as Slurm has it: idle nodes are switched off after a time, and woken for the jobs that get them.
 
-    A subclass with another `timeout` decides otherwise when nodes sleep.
+    A subclass with another `timeout` decides otherwise when nodes sleep, and `spare` is the number of nodes to keep up.
 
     Attributes:
         platform: The platform.
@@ -59,6 +67,8 @@ class PowerManagement:
         suspend_rate: Nodes a minute that may begin to go down; None for no limit. Slurm's SuspendRate.
         resume_rate: Nodes a minute that may begin to boot; None for no limit. Slurm's ResumeRate.
         resume_timeout: Time after which a node that does not come up is out of service. Slurm's ResumeTimeout.
+        spare: Nodes that are kept up and idle for jobs to come: the time-out leaves them on, and others boot where they
+            are missing. Slurm's SuspendExcNodes with a number.
         exclude: Names of nodes, node types and clusters that are never switched off by the time-out. Slurm's
             SuspendExcNodes and SuspendExcParts.
         boot_failure: Probability that a boot fails, from 0 to below 1.
@@ -87,14 +97,15 @@ class PowerManagement:
         exclude: Collection[str] = (),
         boot_failure: float = 0.0,
         repair: float | str | None = "4h",
+        spare: int = 0,
         cap: float | str | Mapping[str, Any] | None = None,
         cap_kind: str = "hard",
         when_capped: str = "wait",
         frequency: float | None = None,
     ) -> None:
         rates = {"suspend_rate": suspend_rate, "resume_rate": resume_rate}
-        rules = dict.fromkeys(rates, integers_from(1) | NULL) | {"boot_failure": _SHARE}
-        require("power", rules, {**rates, "boot_failure": boot_failure})
+        rules = dict.fromkeys(rates, integers_from(1) | NULL) | {"boot_failure": _SHARE, "spare": integers_from(0)}
+        require("power", rules, {**rates, "boot_failure": boot_failure, "spare": spare})
         self.platform = platform
         if cap_kind not in KINDS:
             raise ConfigError(not_one_of(cap_kind, KINDS), where="power.cap_kind")
@@ -124,7 +135,7 @@ class PowerManagement:
         if boot_failure and any(each.hard and len(each.times) > 1 for each in self.caps):
             message = "expected 0 under a hard cap that changes, since a boot that fails lasts longer than planned"
             raise ConfigError(message, where="power.boot_failure")
-        self.boot_failure = float(boot_failure)
+        self.boot_failure, self._spare = float(boot_failure), spare
         self.repair = math.inf if repair is None else duration(repair, "power.repair", zero=True)
         self.excluded = ~platform.can_sleep | _named(platform, exclude)
 
@@ -143,6 +154,101 @@ class PowerManagement:
             cluster: The cluster.
         """
         return self._timeout
+
+    def spare(self, cluster: Cluster) -> tuple[int, float]:
+        """Number of nodes that are kept up and idle, or are booted to be, and until when unless something happens.
+
+        It is asked for at every scheduling pass, and at the date in seconds that it has told, infinite for none.
+
+        Args:
+            cluster: The cluster.
+        """
+        return self._spare, math.inf
+
+
+class PredictiveSuspend(PowerManagement):
+    """Keeps as many idle nodes up as jobs will soon need, as far as the past of this replay tells.
+
+    The k-th node of a machine is in use while at least k nodes hold jobs. The time for which it will stay unused is
+    predicted by those for which it, and its neighbours in order, stayed unused when that began in the same part of the
+    day. From these it has the time-out at which the expected energy of nodes and the cost of jobs that wait for a boot
+    are least together, as in the ski-rental problem with a known distribution (Karlin et al., Competitive randomized
+    algorithms for nonuniform problems, Algorithmica 11, 1994). Before there is a past it is the time in which an idle
+    node uses the energy of going down and booting. Nodes for jobs that wait in the queue are up or boot as well.
+
+    Args:
+        platform: The platform of the replay. The settings of the file in ``conf/power`` are keyword arguments.
+        wait_watts: Power that avoiding the wait of a job is worth, in W, above 0. A start on several nodes is worth as
+            much as one on a single node.
+        memory: Time after which what was seen counts 1/e, seconds or with a unit.
+        settings: Of :class:`PowerManagement`, but `suspend_time`; `spare` is the least number of nodes.
+
+    Raises:
+        ConfigError: A setting is not allowed, or no node of the platform can be switched off.
+    """
+
+    def __init__(
+        self, platform: Platform, wait_watts: float = 15_000, memory: float | str = "30d", **settings: Any
+    ) -> None:
+        super().__init__(platform, suspend_time=0, **settings)
+        require("power", {"wait_watts": POSITIVE}, {"wait_watts": wait_watts})
+        self._memory = duration(memory, "power.memory")
+        watts, seconds = platform.state_watts[:, platform.can_sleep], platform.state_seconds[:, platform.can_sleep]
+        idle, off = node_power(platform, IDLE_PACKAGE, NodeState.IDLE)[platform.can_sleep], watts[NodeState.OFF]
+        changes = [NodeState.GOING_DOWN, NodeState.BOOTING]
+        # Watts that a node saves off, joules of switching it off and on beside those of off, and worth of not booting.
+        self._saved = max(float((idle - off).mean()), 1e-9)
+        self._cycle = max(float(((watts[changes] - off) * seconds[changes]).sum(axis=0).mean()), 0.0)
+        self._worth = wait_watts * float(seconds[NodeState.BOOTING].mean())
+        nodes = platform.n_nodes
+        self._busy, self._at = 0, 0.0
+        # Of the k-th node since when it is not in use, and the row of the tables: its neighbours, the part of the day.
+        self._since: Floats = np.zeros(nodes)
+        self._neighbours: Ints = np.arange(nodes) * min(nodes, _NEIGHBOURS) // nodes * _PARTS
+        self._row: Ints = self._neighbours.copy()
+        # Number of the times, their seconds, and the jobs that ended them, by row and bin.
+        self._seen = np.zeros((3, min(nodes, _NEIGHBOURS) * _PARTS, len(_BINS)))
+        self._timeouts: Floats = np.full(self._seen.shape[1], self._cycle / self._saved)
+
+    def spare(self, cluster: Cluster) -> tuple[int, float]:
+        """See :meth:`PowerManagement.spare`."""
+        cores, now, nodes = self.platform.node_cpu_cores, cluster.now, self.platform.n_nodes
+        busy = nodes - int((cluster.cores.node_idle == cores).sum())
+        if busy > self._busy:
+            self._learn(slice(self._busy, busy), now)
+        elif busy < self._busy:
+            freed = slice(busy, self._busy)
+            self._since[freed] = now
+            self._row[freed] = self._neighbours[freed] + int(now % _DAY * _PARTS / _DAY)
+        self._busy = busy
+        ends = self._since[busy:] + self._timeouts[self._row[busy:]]
+        kept = ends > now
+        number, widest = max(int(kept.sum()), super().spare(cluster)[0]), int(cores.max())
+        queued = 0
+        for job in cluster.queue:
+            queued += -(-int(cluster.size[job]) // widest)
+            if queued >= nodes - busy:
+                break
+        return min(max(number, queued), nodes), float(ends[kept].min(initial=math.inf))
+
+    def _learn(self, used: slice, now: float) -> None:
+        """Takes note of nodes that are in use from now on, and plans anew how long such stay up."""
+        unused = now - self._since[used]
+        if not unused.any():
+            return
+        rows, bins = self._row[used], np.searchsorted(_BINS, unused, side="right") - 1
+        self._seen *= math.exp((self._at - now) / self._memory)
+        self._at = now
+        for column, value in enumerate((np.ones(len(unused)), unused, np.full(len(unused), 1.0 / len(unused)))):
+            np.add.at(self._seen[column], (rows, bins), value)
+        rows, everywhere = np.unique(rows), self._seen.sum(axis=1, keepdims=True)
+        number, seconds, jobs = self._seen[:, rows] + _COMMON * everywhere / everywhere[0].sum() + _UNSEEN
+        # Cost of a time-out at the begin of each bin: times of earlier bins end before, the others do not.
+        later = [each.sum(axis=1, keepdims=True) - np.cumsum(each, axis=1) + each for each in (number, jobs)]
+        up = np.cumsum(seconds, axis=1) - seconds + later[0] * _BINS
+        costs = self._saved * up + self._cycle * later[0] + self._worth * later[1]
+        best, always = costs.argmin(axis=1), self._saved * seconds.sum(axis=1)
+        self._timeouts[rows] = np.where(always < costs.min(axis=1), math.inf, _BINS[best])
 
 
 def _frequency(platform: Platform, ghz: Any, *, slows: bool) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ from hdsim.cli.parameters import FILE, FOLDER
 from hdsim.errors import ConfigError
 
 if TYPE_CHECKING:
+    from hdsim.report.whatif import Amount
     from hdsim.results.result import Result
+    from hdsim.site.electricity import Electricity
     from hdsim.site.model import Site
     from hdsim.util.arrays import Floats
     from hdsim.workload.model import Workload
@@ -51,12 +54,14 @@ def whatif(
     hdsim whatif lab partition.long.max_time=24h slurm.bf_max_job_test=1000
     hdsim whatif lab nodes.gpu+=20 qos.high.priority=100 --html answer.html
     hdsim whatif lab reserve=n[1-4],start=2026-03-09T08:00:00,duration=7d,accounts=chem
+    hdsim whatif lab power.cap=0.8 power.suspend=600 power.price=prices.csv
     hdsim whatif lab --from 2026-03-09 --to 2026-03-23 partition.long.max_time=24h
 
     Without changes it shows how well the simulation agrees with the record. docs/slurm.md explains the columns.
     """  # noqa: D301 - click reads the backspace character
     from hdsim.report.whatif import Answer, text, write_page
     from hdsim.site.changes import changed
+    from hdsim.site.electricity import assumed, electricity_of, with_power
     from hdsim.site.model import load_site
     from hdsim.site.waits import calibrate, groups_of, reserved, tables, winners
     from hdsim.site.workload import read_log
@@ -64,13 +69,16 @@ def whatif(
 
     for package in ("ClusterShell", "polars", "pydantic"):
         optional(package)
-    rules = load_site(site)
-    other = changed(rules, list(changes)) if changes else None
+    rules, (of_site, electricity) = load_site(site), electricity_of(changes)
+    other = changed(rules, of_site) if of_site or electricity.power else None
+    told_power = assumed(rules if other is None else other)
+    if electricity:
+        rules, other = with_power(rules), None if other is None else with_power(other)
     jobs = read_log(site)
     jobs, others, told = _window(rules, other, jobs, begin, end, usage)
     recorded = _recorded(jobs)
     changes_of_jobs = None if other is None else _in_reservations(others, rules, other)
-    before, after = _replays(rules, jobs, other, changes_of_jobs)
+    before, after = _replays(rules, jobs, other, changes_of_jobs, electricity)
     groups = groups_of(jobs, rules)
     series = {"recorded": recorded, "simulated": _waits(before)}
     calibration = calibrate(groups, recorded, series["simulated"])
@@ -88,8 +96,11 @@ def whatif(
         facts["utilization"] += f" before, {after.metrics['utilization']:.3f} after"
     if told := reserved(rules if other is None else other, jobs):
         facts["reservations"] = told
+    amounts = _amounts(before, after) if electricity or _has_power(before) else []
+    if electricity and told_power:
+        facts["power"] = told_power
     found = list(tables(groups, series))
-    answer = Answer(rules.name, len(jobs), changes, calibration, found, won[0], won[1], rejected, facts)
+    answer = Answer(rules.name, len(jobs), changes, calibration, found, won[0], won[1], rejected, facts, amounts)
     click.echo(text(answer))
     if html is not None:
         write_page(answer, html)
@@ -97,16 +108,17 @@ def whatif(
 
 
 def _replays(
-    site: Site, jobs: Workload, other: Site | None, changed_jobs: Workload | None
+    site: Site, jobs: Workload, other: Site | None, changed_jobs: Workload | None, electricity: Electricity
 ) -> tuple[Result, Result | None]:
     """Replays jobs as it was and, of many jobs in another process, with changes."""
+    facility, power = electricity.facility, electricity.power
     if other is None or changed_jobs is None:
-        return _replay(site, jobs), None
+        return _replay(site, jobs, facility), None
     if len(jobs) < _MANY:
-        return _replay(site, jobs), _replay(other, changed_jobs)
+        return _replay(site, jobs, facility), _replay(other, changed_jobs, facility, power)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        later = pool.submit(_replay, other, changed_jobs, shown=False)
-        return _replay(site, jobs), later.result()
+        later = pool.submit(_replay, other, changed_jobs, facility, power, shown=False)
+        return _replay(site, jobs, facility), later.result()
 
 
 def _window(
@@ -166,7 +178,14 @@ def _hint(site: Site, jobs: Workload) -> str:
     return f"; --from {date_text(float(ended.min()), site.time_zone)} begins with the jobs that ran then"
 
 
-def _replay(site: Site, jobs: Workload, *, shown: bool = True) -> Result:
+def _replay(
+    site: Site,
+    jobs: Workload,
+    facility: Mapping[str, Any],
+    power: Mapping[str, Any] | None = None,
+    *,
+    shown: bool = True,
+) -> Result:
     from hdsim.agents.slurm import SlurmAgent
     from hdsim.platform.model import Platform
     from hdsim.simulation.simulation import simulate
@@ -175,7 +194,40 @@ def _replay(site: Site, jobs: Workload, *, shown: bool = True) -> Result:
     platform = Platform.from_dict(platform_document(site), site.name)
     agent = SlurmAgent(site)
     agent.names_nodes = False
-    return simulate(platform, jobs, agent, progress=shown)
+    managed = {"_target_": "hdsim.power.PowerManagement", **power} if power else "none"
+    return simulate(platform, jobs, agent, progress=shown, facility=facility or "none", power=managed)
+
+
+def _has_power(result: Result) -> bool:
+    return bool(result.platform.power.any() or result.platform.has_state_watts)
+
+
+def _amounts(before: Result, after: Result | None) -> list[Amount]:
+    """Energy, peak power, boots and costs of a replay without and with changes."""
+    from hdsim.report.whatif import Amount
+    from hdsim.results.metrics import full
+    from hdsim.util.units import JOULES_PER_KWH
+
+    def measured(result: Result) -> dict[str, float]:
+        metrics = full(result)
+        found = {
+            "energy (kWh)": metrics["energy_joules"] / JOULES_PER_KWH,
+            "peak power (kW)": metrics["peak_power_watts"] / 1000,
+            "nodes off (node hours)": metrics.get("node_hours_off", 0.0),
+            "boots": metrics.get("boots", 0.0),
+        }
+        for name, key, factor in (
+            ("energy of the facility (kWh)", "facility_energy_kwh", 1.0),
+            ("cost (EUR)", "cost_eur", 1.0),
+            ("emissions (kgCO2)", "carbon_grams", 1e-3),
+            ("time above the caps (h)", "seconds_above_cap", 1 / 3600),
+        ):
+            if metrics.get(key) is not None:
+                found[name] = metrics[key] * factor
+        return found
+
+    old, new = measured(before), {} if after is None else measured(after)
+    return [Amount(name, old.get(name, 0.0), new.get(name, float("nan"))) for name in {**old, **new}]
 
 
 def _recorded(jobs: Workload) -> Floats:
@@ -205,7 +257,7 @@ def _means(series: dict[str, Floats]) -> str:
 def _rejected(before: Result, after: Result) -> dict[str, int]:
     """Reasons of the jobs that start without the changes and not with them."""
     lost = np.isnan(after.starting_time) & ~np.isnan(before.starting_time)
-    return dict(Counter(after.columns["reason"][lost].tolist()).most_common())
+    return dict(Counter(reason or "rejected" for reason in after.columns["reason"][lost].tolist()).most_common())
 
 
 def _in_reservations(jobs: Workload, before: Site, after: Site) -> Workload:

@@ -161,6 +161,14 @@ class PowerBudget:
         """Returns whether a reservation of an earlier `moment` is the same now, and what did not start then cannot."""
         return self.moment(now) == moment and min(self._ends.values(), default=math.inf) > now
 
+    def prospect(self, now: float) -> Any:
+        """Returns what changes where a cap changes or a node does, which may let jobs start beside ends of others."""
+        return self._states.changes, *(int(np.searchsorted(cap.times, now, "right")) for cap in self.caps)
+
+    def rises_after(self, now: float) -> bool:
+        """Returns whether a cap is higher at a later time."""
+        return any(bool((np.diff(cap.watts)[cap.times[1:] > now] > 0).any()) for cap in self.caps)
+
     # The questions
 
     def startable(self, now: float) -> float:

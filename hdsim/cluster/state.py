@@ -381,6 +381,10 @@ class Cluster:
         within = self._frequency_within_caps(job, placement)
         return asked[0] if within is None else within
 
+    def breaks_cap(self, job: int, placement: Any) -> bool:
+        """Returns whether the power of a job that started now on the cores of a placement would break a hard cap."""
+        return self.budget is not None and self._frequency_within_caps(job, placement) is None
+
     def _frequency_within_caps(self, job: int, placement: Any) -> float | None:
         """Returns the best frequency in GHz at which a job breaks no hard cap on a placement, None if there is none."""
         if placement is self._allowed[0]:

@@ -127,8 +127,8 @@ RUN = {
     "facility.carbon": "gCO2/kWh: the same",
     "facility.seed": "seed of generated series and of errors of forecasts; null: `seed`",
     "power": (
-        "`none`, `states`, `suspend`, `cap`, `frequency`: sleep, caps and frequencies "
-        "([models.md](models.md#nodes-that-sleep))"
+        "`none`, `states`, `suspend`, `predictive`, `cap`, `frequency`: sleep, caps and "
+        "frequencies ([models.md](models.md#nodes-that-sleep))"
     ),
     "power.path": "power management of your own: a file",
     "power._target_": "power management of your own: `package.Class`",

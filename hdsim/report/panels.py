@@ -290,6 +290,19 @@ def power(run: Run) -> Panel | None:
     )
 
 
+def node_states(run: Run) -> Panel | None:
+    """Nodes by power state over time; None where none was ever switched off."""
+    if run.node_states is None or not len(run.node_states):
+        return None
+    found = series.nodes_by_state(run)
+    colors = {"on": BLUE, "idle": GREEN, "going_down": BROWN, "off": GREY, "booting": ORANGE, "down": RED}
+    shown = {name: steps for name, steps in found.items() if steps.values.any()}
+    means = ", ".join(f"{steps.mean():,.1f} {name.replace('_', ' ')}" for name, steps in shown.items())
+    lines = tuple(_curve(name.replace("_", " "), steps, colors[name]) for name, steps in shown.items())
+    note = f"Nodes that serve jobs are on. On average {means}."
+    return _over_time(run, "node_states", "Nodes by power state", note, Axis("Nodes", "count"), lines)
+
+
 def outages(run: Run) -> Panel | None:
     """Outages of nodes over time."""
     found = run.outages
@@ -418,6 +431,7 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     queue,
     running,
     power,
+    node_states,
     costs.electricity,
     costs.hours_of_days,
     sites.reserved,

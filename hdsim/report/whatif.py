@@ -30,6 +30,21 @@ _TITLES = {
 _MANY_TIMES = 10.0
 
 
+@dataclass(frozen=True)
+class Amount:
+    """A quantity of the whole replay.
+
+    Attributes:
+        name: Its name, with its unit in brackets.
+        simulated: Without the changes.
+        changed: With them; NaN without any.
+    """
+
+    name: str
+    simulated: float
+    changed: float = math.nan
+
+
 @dataclass
 class Answer:
     """An answer to what happens if.
@@ -44,6 +59,7 @@ class Answer:
         losers: The same of those whose wait is longer.
         rejected: Jobs that the changes keep from running, by reason.
         facts: Means of all jobs and further numbers, by name.
+        amounts: Energy and what belongs to it.
     """
 
     site: str
@@ -55,6 +71,7 @@ class Answer:
     losers: Sequence[tuple[str, int, float]] = ()
     rejected: dict[str, int] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+    amounts: Sequence[Amount] = ()
 
 
 def _shown(wait: float) -> str:
@@ -66,6 +83,25 @@ def _change(group: Group, now: str, before: str) -> str:
     if math.isnan(old) or math.isnan(new) or old <= 0:
         return "-"
     return f"{new / old - 1.0:+.0%}" if new < _MANY_TIMES * old else f"x {new / old:,.0f}"
+
+
+def _amounts(answer: Answer) -> list[list[str]]:
+    """Head and rows of the table of energy."""
+    changes = any(not math.isnan(amount.changed) for amount in answer.amounts)
+    rows = [["electricity", "simulated", *(["changed", "change"] if changes else [])]]
+    for amount in answer.amounts:
+        cells = [f"{amount.simulated:,.6g}"]
+        if changes:
+            known = amount.simulated > 0
+            cells += [f"{amount.changed:,.6g}", f"{amount.changed / amount.simulated - 1:+.1%}" if known else "-"]
+        rows.append([amount.name, *cells])
+    return rows
+
+
+def _keys_of(amount: Amount) -> tuple[str | float, ...]:
+    """Keys of the order of the cells of a row."""
+    change = amount.changed / amount.simulated if amount.simulated > 0 else math.nan
+    return amount.name, amount.simulated, amount.changed, change
 
 
 def _columns(answer: Answer) -> list[str]:
@@ -115,6 +151,8 @@ def text(answer: Answer) -> str:
     if answer.rejected:
         told = ", ".join(f"{count:,} {reason}" for reason, count in answer.rejected.items())
         lines.append(f"never run after the changes: {told}")
+    if answer.amounts:
+        lines += ["", format_table(_amounts(answer))]
     for kind in dict.fromkeys(group.kind for group in answer.groups):
         rows = [[kind, "jobs", *_columns(answer)]]
         rows += [
@@ -144,6 +182,13 @@ def render(answer: Answer) -> str:
         facts["Never run"] = ", ".join(f"{count:,} {reason}" for reason, count in answer.rejected.items())
     manifest = {"versions": {"hdsim": __version__}, "config": {"changes": list(answer.changes)}}
     parts = []
+    if answer.amounts:
+        heads, *lines = _amounts(answer)
+        powered = [
+            [Cell(escape(text), value) for text, value in zip(line, _keys_of(amount), strict=False)]
+            for line, amount in zip(lines, answer.amounts, strict=True)
+        ]
+        parts.append(_section("Electricity", sortable("Electricity", heads, powered)))
     for kind in dict.fromkeys(group.kind for group in answer.groups):
         rows = []
         for group in answer.groups:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from hdsim.cluster.frequencies import refuse_frequencies
 from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError, WorkloadError
+from hdsim.platform.node_state import NodeState
 
 if TYPE_CHECKING:
+    from hdsim.cluster.placement import Placement
+    from hdsim.cluster.power_budget import PowerBudget
     from hdsim.cluster.state import Cluster
     from hdsim.site.model import Site
     from hdsim.site.scheduler import SlurmScheduler, Start
@@ -43,6 +47,11 @@ class SlurmScheduling:
     After a change the main loop runs ``batch_sched_delay`` later, over all jobs each ``sched_interval``; sched/backfill
     runs each ``bf_interval`` in which something has changed. Passes are made at whole seconds.
 
+    Under a hard cap on the power a job that a pass starts and whose power would break it stays pending, with the reason
+    ``PowerNotAvail``. The first such job of an instant has a reservation of power, at the earliest time at which the
+    expected ends of the others leave enough. Jobs behind it start on other nodes than its own if it has its power then,
+    too, and on any if they end until then, for which a pass is made again without those that lack power.
+
     At every instant `note`, then the passes that are due, of `run_passes` or of an agent's own after `opens`, then
     `wake` are called.
 
@@ -60,7 +69,7 @@ class SlurmScheduling:
 
     Raises:
         ConfigError: The platform is not that of the site, the site has rules that are not simulated, or there is a
-            hard cap.
+            hard cap beside preemption or passes of an agent's own.
         WorkloadError: A job asks for something that the site lacks.
     """
 
@@ -80,8 +89,11 @@ class SlurmScheduling:
         from hdsim.site.scheduler import SlurmScheduler
         from hdsim.site.workload import columns_of
 
-        refuse_hard_caps(cluster.budget, "slurm")
         refuse_frequencies(cluster.frequencies, "slurm")
+        if own_passes:
+            refuse_hard_caps(cluster.budget, "passes of an agent's own over the jobs of a site")
+        if site.preemption.type != "none":
+            refuse_hard_caps(cluster.budget, "preemption of the jobs of a site")
         workload, platform = jobs or cluster.workload, cluster.platform
         self.site, self.names_nodes = site, names_nodes
         self.offered: tuple[Ints, Flags] | None = None
@@ -118,6 +130,10 @@ class SlurmScheduling:
         self._backfill_at = self.begin
         self._changed = False  # since the last pass of sched/backfill
         self._untested = True  # something has changed since the last pass over all jobs
+        # Power that is kept for the first job that lacks it at this instant, from when on, and until when, in seconds;
+        # what may let jobs that lack power start, as of the last instant.
+        self._kept: tuple[float, float, float] | None = None
+        self._prospect: Any = None
         self._cores = _cores_of(platform)
         self._called = -math.inf
         reasons: list[str] = [""] * len(workload)
@@ -180,7 +196,12 @@ class SlurmScheduling:
             self._finish(job, now)
             changed = True
         for job in cluster.rejected:
-            self._reasons[job] = self._reasons[job] or "BadConstraints"
+            # Those that could run but for the caps are rejected by them.
+            capped = cluster.budget is not None and not scheduler.refusal(job)
+            self._reasons[job] = self._reasons[job] or ("PowerNotAvail" if capped else "BadConstraints")
+        if cluster.budget is not None:
+            before, self._prospect = self._prospect, cluster.budget.prospect(cluster.now)
+            changed |= before != self._prospect
         if self._resumed:
             self._resume(cluster)
         if cluster.ended:
@@ -302,14 +323,17 @@ class SlurmScheduling:
         """Makes the passes that are due."""
         scheduler, now = self.scheduler, self.begin + cluster.now
         waiting = bool(scheduler.pending)
+        self._kept = None
+        if cluster.node_states is not None:
+            scheduler.prefer(cluster.node_states.state == NodeState.ON)
         if self.opens(cluster):
-            self._start(cluster, scheduler.main(now, full=self._full))
+            self._start_by(cluster, partial(scheduler.main, now, full=self._full))
             self._preempt(cluster, now)
         if waiting and self._backfills and now >= self._backfill_at:
             self._backfill_at = self._next(now, self._backfill_interval)
             if self._changed:
                 self._changed = False
-                self._start(cluster, scheduler.backfill(now))
+                self._start_by(cluster, partial(scheduler.backfill, now))
                 self._preempt(cluster, now)
 
     def start(self, cluster: Cluster, job: int) -> bool:
@@ -341,8 +365,17 @@ class SlurmScheduling:
         """The next multiple of an interval since the begin."""
         return self.begin + (math.floor((now - self.begin) / interval) + 1.0) * interval
 
-    def _start(self, cluster: Cluster, started: list[Start]) -> None:
-        """Starts jobs; after starts and ends others are suspended and resumed."""
+    def _start_by(self, cluster: Cluster, make_pass: Callable[[], list[Start]]) -> None:
+        """Makes a pass, and once more without the jobs that lack power, if there are any."""
+        if lacking := self._start(cluster, make_pass()):
+            for job in lacking:
+                self.scheduler.withdraw(job)
+            self._start(cluster, make_pass(), again=True)
+            for job in lacking:
+                self.scheduler.submit(job, self.begin + cluster.now)
+
+    def _start(self, cluster: Cluster, started: list[Start], *, again: bool = False) -> list[int]:
+        """Starts jobs, see `_place`; after starts and ends others are suspended and resumed."""
         if self.scheduler.suspends:
             suspended, resumed = self.scheduler.shift(self.begin + cluster.now)
             # Jobs that others displace in the pass in which they start.
@@ -354,15 +387,16 @@ class SlurmScheduling:
                 cluster.resume(job)
                 self._suspended[job] = cluster.suspended_time[job]
             started = [one for one in started if one not in early]
-        self._place(cluster, started)
+        return self._place(cluster, started, again=again)
 
-    def _place(self, cluster: Cluster, started: list[Start]) -> None:
+    def _place(self, cluster: Cluster, started: list[Start], *, again: bool = False) -> list[int]:
+        """Starts the jobs of a pass, `again` those that end before power is kept; returns those that lack it."""
+        lacking: list[int] = []
         if not started:
-            return
+            return lacking
         self._changed = self._untested = True
         idle = cluster.cores.idle
-        jobs = [one.job for one in started]
-        self._note_reasons(jobs)
+        self._note_reasons([one.job for one in started])
         for one in started:
             chosen = []
             for place, (node, cpus, asked) in enumerate(zip(one.nodes, one.cpus, one.gpus, strict=True)):
@@ -371,11 +405,35 @@ class SlurmScheduling:
                 chosen.append(begin + numbers[:cpus])
                 if asked:
                     chosen.append(gpus[idle[gpus]][:asked])
-            cluster.start(one.job, cluster.cores.placement_of(np.concatenate(chosen)))
+            placement = cluster.cores.placement_of(np.concatenate(chosen))
+            if cluster.budget is not None and not self._has_power(
+                cluster, cluster.budget, one.job, placement, again=again
+            ):
+                lacking.append(one.job)
+                self._reasons[one.job] = "PowerNotAvail"
+                self.scheduler.take_back(one.job, self.begin + cluster.now)
+                continue
+            cluster.start(one.job, placement)
             if self.names_nodes:
                 self._on[one.job] = self.scheduler.node_list(one.nodes)
             self._progress.started[one.job] = self.begin + cluster.now
             self._release(one.job, self.begin + cluster.now)
+        return lacking
+
+    def _has_power(self, cluster: Cluster, budget: PowerBudget, job: int, placement: Placement, *, again: bool) -> bool:
+        """Returns whether a job may start on cores under the caps, beside the job that power is kept for."""
+        now = cluster.now
+        if cluster.breaks_cap(job, placement):
+            if self._kept is None:
+                watts, seconds = budget.job_watts(cluster.size[job]), float(cluster.requested_time[job])
+                shadow = budget.earliest(watts, seconds, now, now)
+                self._kept = watts, shadow, shadow + seconds
+            return False
+        if self._kept is None:
+            return True
+        watts, shadow, until = self._kept
+        ends = now + cluster.estimate(job, placement)
+        return ends <= shadow or (not again and budget.room(shadow, until, now, placement.ids) >= watts)
 
     def _note_reasons(self, jobs: list[int]) -> None:
         for job, word in zip(jobs, self.scheduler.reasons_of(jobs), strict=True):
@@ -405,6 +463,8 @@ class SlurmScheduling:
         """Whether a pending job may start later: something runs, comes, ends or decays."""
         now = self.begin + cluster.now
         ahead = bool(cluster.running) or cluster.expects_jobs or bool(self._later)
+        if cluster.budget is not None:
+            ahead |= cluster.budget.rises_after(cluster.now) or bool(cluster.node_states and cluster.node_states.n_away)
         return ahead or bool((self.scheduler.calendar.end > now).any()) or self.scheduler.decays
 
 

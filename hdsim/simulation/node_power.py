@@ -79,6 +79,8 @@ class NodePower:
         self._timed_out: deque[tuple[int, float]] = deque()
         self._suspended: deque[float] = deque()
         self._resumes_at = -math.inf
+        # Nodes that are kept up and idle, and the date at which their number is asked for anew.
+        self._spare, self._asks_at = 0, -math.inf
         self._rises = _rises([] if cluster.budget is None else cluster.budget.caps)
         self._schedule_rise()
         cluster.cores.freed.append(np.arange(nodes))
@@ -115,6 +117,7 @@ class NodePower:
         self._watch()
         if self._stuck():
             self._wake_one()
+        self._keep_spare()
         if self._timed_out and self._resumes_at <= self._engine.cluster.now:
             self._suspend(None)
         self._schedule_changes()
@@ -136,6 +139,44 @@ class NodePower:
             if cluster.budget.allows_change(node, NodeState.BOOTING, cluster.now, until):
                 states.power_on(node, cluster.now)
                 return
+
+    def _keep_spare(self) -> None:
+        """Asks how many nodes are kept spare, and until when, and wakes as many as are missing."""
+        now = self._engine.cluster.now
+        self._spare, until = self._management.spare(self._engine.cluster)
+        if self._spare and self._states.n_away:
+            self._boot_ahead(self._spare)
+        if now < until < math.inf and not now < self._asks_at <= until:
+            self._asks_at = until
+            self._engine.schedule_at(until, self._ask, None, AFTER_ENDS)
+
+    def _ask(self, _: None) -> None:
+        """Keeps as many nodes spare as from now on, and switches off what is beyond."""
+        if self._asks_at <= self._engine.cluster.now:
+            self._keep_spare()
+            self._suspend(None)
+
+    def _boot_ahead(self, spare: int) -> None:
+        """Wakes as many nodes as are missing in a number of idle ones that are up or boot for no job."""
+        cluster, states = self._engine.cluster, self._states
+        asleep = states.state != NodeState.ON
+        coming = asleep & (states.ready < math.inf)
+        coming[list(self._waiting)] = False
+        missing = spare - self._idle() - int(coming.sum())
+        if missing <= 0:
+            return
+        free = asleep & (states.ready == math.inf)
+        free[list(cluster.down)] = False
+        for node in states.preference(np.flatnonzero(free))[:missing].tolist():
+            until = states.up_at(np.array([node]), cluster.now)
+            if cluster.budget is None or cluster.budget.allows_change(node, NodeState.BOOTING, cluster.now, until):
+                states.power_on(node, cluster.now)
+
+    def _idle(self) -> int:
+        """Returns the number of nodes that are up and serve no job."""
+        cores = self._engine.cluster.cores
+        assert isinstance(cores, SleepingCores)
+        return len(cores.idle_nodes(np.arange(len(self._idle_since))))
 
     @property
     def pending(self) -> bool:
@@ -260,12 +301,15 @@ class NodePower:
         """Switches off nodes whose time is over and that are still idle, as many as the rate allows."""
         cluster, rate, recent = self._engine.cluster, self._management.suspend_rate, self._suspended
         now, waiting, states = cluster.now, self._timed_out, self._states
+        beyond = self._idle() - self._spare if self._spare and waiting else len(waiting)
         while waiting:
             node, since = waiting[0]
             stays = self._idle_since[node] != since or self._expiry[node] > now
             if stays or not cluster.cores.is_idle(node):
                 waiting.popleft()
                 continue
+            if beyond <= 0:
+                break
             if len(recent) >= rate:
                 if now < recent[0] + _MINUTE:
                     if self._resumes_at <= now:
@@ -277,6 +321,7 @@ class NodePower:
             if self._stuck() or not cluster.may_go_down(node):
                 break
             waiting.popleft()
+            beyond -= 1
             if rate < math.inf:
                 recent.append(now)
             states.power_off(node, now)

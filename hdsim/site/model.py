@@ -71,6 +71,21 @@ class Part(BaseModel):
 _Part = TypeVar("_Part", bound=Part)
 
 
+class NodePower(Part):
+    """Power of a node in W, by default that of a common server, and the times of its changes of state.
+
+    Cores and GPUs that do not compute draw a share of it by their P-states (:data:`hdsim.platform.power.PSTATES`); a
+    node that goes down or boots draws what it does idle.
+    """
+
+    on: float = Field(default=100, ge=0)  # beside its cores and GPUs
+    core: float = Field(default=5, ge=0)  # of each core that computes
+    gpu: float = Field(default=300, ge=0)  # of each GPU that computes
+    off: float = Field(default=10, ge=0)
+    shutdown: Annotated[Seconds, Field(lt=math.inf)] = 60.0
+    boot: Annotated[Seconds, Field(lt=math.inf)] = 300.0
+
+
 class NodeType(Part):
     """Equal nodes of a line ``NodeName=`` of slurm.conf."""
 
@@ -84,6 +99,7 @@ class NodeType(Part):
     features: list[str] = []
     weight: int = Field(1, ge=0)
     state: str = "UNKNOWN"
+    power: NodePower | None = None  # null: not known, and none in platform.json
 
 
 class Partition(Part):

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError
+from hdsim.platform.power import IDLE_PACKAGE, PSTATES
 from hdsim.site.formats import expand_nodes
 from hdsim.util.text import unused
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 #: MB (10^6 byte) of a MiB.
 MB_PER_MIB = 1.048576
-#: Slurm knows neither speed nor power: all cores and GPUs have the reference speed and draw no power.
-_SPEED = {"clock_rate": 1, "dpflops_per_cycle": 1, "power": 0}
+#: Slurm knows neither speed nor power: all cores and GPUs have the reference speed, and draw none if none is given.
+_SPEED = {"clock_rate": 1, "dpflops_per_cycle": 1}
 
 
 def nodes_of(site: Site) -> list[tuple[str, NodeType]]:
@@ -82,12 +83,30 @@ def _node_type(kind: NodeType, processors: dict[str, Any]) -> dict[str, Any]:
     sockets = kind.sockets if kind.cpus % kind.sockets == 0 else 1
     if kind.cores_per_socket == 1 and kind.threads_per_core == 1:
         sockets = 1  # only the number of CPUs is given
-    cores = kind.cpus // sockets
-    processors[f"{cores} CPUs"] = {"cores": cores, **_SPEED}
-    used = [{"type": f"{cores} CPUs", "number": sockets}]
+    cpus, power = kind.cpus // sockets, kind.power
+    watts = 0.0 if power is None else power.core * cpus / kind.threads_per_core
+    used = [(_added(processors, f"{cpus} CPUs", {"cores": cpus, **_SPEED, "power": watts or 0}), sockets)]
     for name, number in kind.gres.items():
         if number and name.split(":")[0] == "gpu":
-            label = name.partition(":")[2] or "GPU"
-            processors[label] = {"type": "GPU", "cores": 1, **_SPEED}
-            used.append({"type": label, "number": number})
-    return {"processors": used, "memory": {"capacity": kind.memory * MB_PER_MIB / 1000}}
+            of_gpu = {"type": "GPU", "cores": 1, **_SPEED, "power": 0 if power is None else power.gpu}
+            used.append((_added(processors, name.partition(":")[2] or "GPU", of_gpu), number))
+    found: dict[str, Any] = {"processors": [{"type": name, "number": number} for name, number in used]}
+    found["memory"] = {"capacity": kind.memory * MB_PER_MIB / 1000}
+    if power is not None:
+        idle = power.on + sum(processors[name]["power"] * number for name, number in used) * PSTATES[IDLE_PACKAGE].power
+        found["states"] = {
+            "on": {"watts": power.on},
+            "idle": {"watts": power.on},
+            "off": {"watts": power.off},
+            "going_down": {"watts": idle, "seconds": power.shutdown},
+            "booting": {"watts": idle, "seconds": power.boot},
+        }
+    return found
+
+
+def _added(processors: dict[str, Any], name: str, processor: dict[str, Any]) -> str:
+    """Adds a processor, unless there is an equal one of that name; returns its name."""
+    if processors.get(name, processor) != processor:
+        name = unused(name, processors)
+    processors[name] = processor
+    return name

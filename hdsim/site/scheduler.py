@@ -161,6 +161,8 @@ class SlurmScheduler:
         self._place = {name: row for row, name in enumerate(self._names)}
         self.nodes = site_nodes(site, [kind for _, kind in nodes], self._place)
         partitions = site.partitions.values()
+        # Weights and lines of nodes as the site has them, see `prefer`.
+        self._weights = self.nodes.weight.copy(), self.nodes.line.copy()
         self.members = self._listed([one.nodes if one.state == "UP" else "" for one in partitions])
         kinds = [kind for _, kind in nodes]
         accounts = accounts_of(site)
@@ -296,6 +298,11 @@ class SlurmScheduler:
         """Notes that a node has failed or is back; one that is out of service by the site's files stays so."""
         self.service[node] = up and self._usual_service[node]
 
+    def prefer(self, nodes: Flags) -> None:
+        """Has (N,) nodes, those that are up, taken before others of the same weight."""
+        for column, usual in zip((self.nodes.weight, self.nodes.line), self._weights, strict=True):
+            column[:] = 2 * usual + ~nodes
+
     def row_of(self, name: str) -> int | None:
         """Returns the row of a node, None for an unknown name."""
         return self._place.get(name)
@@ -407,6 +414,11 @@ class SlurmScheduler:
         self._count_out(job)
         self.suspended.pop(job, None)
         release(self.nodes, self.usage, self.jobs.demands, self.running, self.limits.quotas, job)
+
+    def take_back(self, job: int, now: float) -> None:
+        """Has a job that a pass has started at this instant, in seconds since 1970, pend as before."""
+        self.end(job, now)
+        self.submit(job, now)
 
     def calculate(self, now: float) -> bool:
         """Makes the calculations of priorities that are due (PriorityCalcPeriod) until a time in seconds since 1970.

@@ -168,7 +168,7 @@ def test_what_is_refused(keys: dict[str, Any], agent: str, message: str) -> None
         simulate(nodes(4), jobs((0, 1, 1)), agent, power={"_target_": "hdsim.power.PowerManagement", **keys})
 
 
-@pytest.mark.parametrize("name", ["slurm.SlurmAgent", "portfolio.Portfolio"])
+@pytest.mark.parametrize("name", ["portfolio.Portfolio"])
 def test_agents_that_plan_without_caps_are_refused(name: str) -> None:
     agent, kind = {"_target_": f"hdsim.agents.{name}"}, name.partition(".")[0]
     with pytest.raises(ConfigError, match=f"power.cap: expected no hard cap with {kind}, which plans without it"):
