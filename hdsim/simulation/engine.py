@@ -201,12 +201,13 @@ class Engine(simpy.Environment):
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
+            running = cluster.running
             for job in cluster.started:
                 if job in cluster.starting:
                     assert self._power is not None
                     self._power.wait(job)
                 else:
-                    executor.start(job, cluster.placements[job], now)
+                    executor.start(job, running[job] if job in running else cluster.suspended[job], now)
             cluster.started.clear()
         if cluster.paused:
             self._settled = False
