@@ -75,7 +75,7 @@ def test_words(completed) -> None:
     ]
     for key in ("env.action", "env.observation", "env.objective", "agent.backfill", "workload.generate.model"):
         assert completed(f"hdsim train {key}=mine") == ["mine.swf"]
-    assert completed("hdsim train env.observation=no") == ["normal", "nodes", "nodes_bandwidth"]
+    assert completed("hdsim train env.observation=no") == ["normal", "nodes", "nodes_bandwidth", "node_states"]
     assert completed("hdsim platform show gai") == ["gaia"]
     assert completed("hdsim workload show m") == ["memory_bound", "mine.swf", "my log.swf", "müll.swf"]
     assert completed("hdsim show metrics jobs_k") == ["jobs_killed"]
