@@ -281,7 +281,7 @@ def choose(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, among: Fl
     return choose_usable(nodes, demands, job, count, total, chosen)
 
 
-@part_of_kernel
+@lean_kernel
 def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, total: int, chosen: Chosen) -> int:
     """Chooses nodes for a job of those with usable CPUs: `count` nodes with `total` CPUs; returns their number.
 
