@@ -19,10 +19,17 @@ def behind_batsim(
     platform: hdsim.Platform, agent: Any, jobs: hdsim.Workload, folder: Path, **options: Any
 ) -> hdsim.Result:
     """The schedule of an agent that a Batsim asks for decisions."""
-    files = Files(folder / "server", energy=False, kill_at_walltime=False)
+    return served_by_batsim(platform, agent, jobs, folder, **options)[0]
+
+
+def served_by_batsim(
+    platform: hdsim.Platform, agent: Any, jobs: hdsim.Workload, folder: Path, *, energy: bool = False, **options: Any
+) -> tuple[hdsim.Result, BatsimServer]:
+    """The result of an agent that hdsim's own Batsim asks, by the files that a real one reads, and that Batsim."""
+    files = Files(folder / "server", energy=energy, kill_at_walltime=False)
     files.write(platform, jobs)
     hosts = load_hosts(files.platform)
-    server = BatsimServer(hosts, [read_jobs(files.workload, hosts.platform)], Options())
+    server = BatsimServer(hosts, [read_jobs(files.workload, hosts.platform)], Options(energy=energy))
     endpoint = f"ipc://{folder}/socket"
 
     def simulate() -> None:
@@ -33,4 +40,4 @@ def behind_batsim(
         served = threads.submit(simulate)
         result, _ = Batsim(socket=endpoint).run(platform, jobs, agent, folder, **options)
         served.result()
-    return result
+    return result, server

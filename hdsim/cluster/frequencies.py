@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 NOMINAL = math.nan
 
 
-def same(first: float, second: float) -> bool:
-    """Returns whether two frequencies in GHz are the same, NaN for the nominal one."""
-    return first == second or (math.isnan(first) and math.isnan(second))
-
-
 def refuse_frequencies(frequencies: Frequencies | None, name: str) -> None:
     """Refuses frequencies for an agent that plans with the nominal one.
 
@@ -92,6 +87,11 @@ class Frequencies:
             raise ValueError(f"expected a frequency of {self.table} GHz, got {ghz:g}")
         return NOMINAL if ghz == self.table.nominal else float(ghz)
 
+    @staticmethod
+    def same(first: float, second: float) -> bool:
+        """Returns whether two frequencies in GHz are the same, NaN for the nominal one."""
+        return first == second or (math.isnan(first) and math.isnan(second))
+
     def asked(self, job: int) -> float:
         """Returns the frequency at which a queued job is to start."""
         return self._asked.get(job, self.default)
@@ -120,7 +120,7 @@ class Frequencies:
         else:
             self.of_running[job] = ghz
             self.used = True
-        if not same(ghz, self.default):
+        if not self.same(ghz, self.default):
             self.chosen[job] = None
 
     def release(self, job: int) -> None:

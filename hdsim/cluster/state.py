@@ -722,7 +722,7 @@ class Cluster:
         assert frequencies is not None
         asked = frequencies.asked(job)
         frequencies.run(job, ghz)
-        if not (asked == ghz or (math.isnan(asked) and math.isnan(ghz))):
+        if not frequencies.same(asked, ghz):
             self.requested_time[job] = self._stretched(job, ghz)
 
     def _wake(self, job: int, placement: Any) -> bool:
@@ -892,7 +892,7 @@ class Cluster:
         frequencies, placement = self.frequencies, self.running[job]
         assert frequencies is not None
         before = frequencies.of(job)
-        if before == ghz or (math.isnan(before) and math.isnan(ghz)):
+        if frequencies.same(before, ghz):
             return
         # The rest of the requested time is stretched.
         ratio = frequencies.slowdown(job, ghz) / frequencies.slowdown(job, before)

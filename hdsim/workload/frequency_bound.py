@@ -57,7 +57,7 @@ def with_frequency_bound(workload: Workload, share: Any, *, seed: int) -> Worklo
 
 
 def _column(workload: Workload) -> Floats | None:
-    if FREQUENCY_BOUND not in {*workload.further, *(key for one in workload.extra.tolist() if one for key in one)}:
+    if FREQUENCY_BOUND not in workload.own_names:
         return None
     column = workload.own_column(FREQUENCY_BOUND)
     share = column.astype(np.float64) if column.dtype.kind in "iuf" else np.full(len(column), -1.0)

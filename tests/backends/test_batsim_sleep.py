@@ -6,12 +6,14 @@ import csv
 import math
 import random
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sleeping_nodes
+from batsim_peer import served_by_batsim
 from hypothesis import given
 from hypothesis import strategies as st
 from test_batsim_serve import (
@@ -33,10 +35,7 @@ from tiers import ci, examples
 
 import hdsim
 from hdsim.backends.batsim.backend import Batsim
-from hdsim.backends.batsim.files import Files
-from hdsim.backends.batsim.hosts import COMPUTATION, SLEEP, VIRTUAL, hosts_of, load_hosts, read_xml
-from hdsim.backends.batsim.inputs import read_jobs
-from hdsim.backends.batsim.zeromq import SchedulerSocket, serve
+from hdsim.backends.batsim.hosts import COMPUTATION, SLEEP, VIRTUAL, hosts_of, read_xml
 from hdsim.errors import BackendError, ConfigError, PlatformError
 from hdsim.workload.batsim_json import write_batsim
 from hdsim.workload.generators import lublin
@@ -310,27 +309,8 @@ def test_a_scheduler_of_pybatsim_switches_hosts_off_and_on(tmp_path: Path) -> No
 
 # Platforms of hdsim with power states of nodes
 
-STATES = {
-    "on": {"watts": 60},
-    "idle": {"watts": 40},
-    "off": {"watts": 8},
-    "going_down": {"watts": 52, "seconds": 30},
-    "booting": {"watts": 120, "seconds": 180},
-}
-
-
-def sleeping(nodes: int = 4, processors: int = 2, cores: int = 2) -> hdsim.Platform:
-    return hdsim.Platform.from_dict(
-        {
-            "name": "sleeping",
-            "clusters": [{"id": "main", "nodes": [{"type": "thin", "number": nodes}]}],
-            "types": {
-                "node": {"thin": {"processors": [{"type": "cpu", "number": processors}], "states": STATES}},
-                "processor": {"cpu": {"cores": cores, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 100}},
-            },
-        },
-        "sleeping",
-    )
+sleeping = partial(sleeping_nodes.sleeping, processors=2, cores=2)
+spaced = sleeping_nodes.spaced
 
 
 def test_nodes_of_hdsim_sleep_by_their_power_states() -> None:
@@ -361,39 +341,6 @@ def test_nodes_of_hdsim_sleep_by_their_power_states() -> None:
 # hdsim's agents behind Batsim
 
 
-def behind_batsim(
-    platform: hdsim.Platform, agent: Any, jobs: hdsim.Workload, folder: Path, **options: Any
-) -> tuple[hdsim.Result, BatsimServer]:
-    """The result of an agent that hdsim's own Batsim asks, by the files that a real one reads, and that Batsim."""
-    files = Files(folder / "server", energy=True, kill_at_walltime=False)
-    files.write(platform, jobs)
-    hosts = load_hosts(files.platform)
-    served = BatsimServer(hosts, [read_jobs(files.workload, hosts.platform)], Options(energy=True))
-    endpoint = f"ipc://{folder}/socket"
-
-    def simulate() -> None:
-        with SchedulerSocket(endpoint, timeout=60) as scheduler:
-            serve(served, scheduler.exchange)
-
-    with ThreadPoolExecutor() as threads:
-        done = threads.submit(simulate)
-        result, _ = Batsim(socket=endpoint).run(platform, jobs, agent, folder, **options)
-        done.result()
-    return result, served
-
-
-def spaced(seed: int, jobs: int = 60) -> hdsim.Workload:
-    """Jobs of whole seconds, the first at 0, with pauses in which nodes fall asleep."""
-    rng = np.random.default_rng(seed)
-    times = np.cumsum(rng.choice([0, 5, 60, 400, 1500], jobs)).astype(float)
-    return hdsim.Workload.from_columns(
-        submission_time=times - times[0],
-        runtime=rng.integers(1, 900, jobs).astype(float),
-        requested_cores=rng.integers(1, 13, jobs),
-        requested_time=rng.integers(900, 2000, jobs).astype(float),
-    )
-
-
 @pytest.mark.parametrize(
     ("agent", "power"),
     [
@@ -407,12 +354,12 @@ def spaced(seed: int, jobs: int = 60) -> hdsim.Workload:
 def test_nodes_sleep_behind_batsim_as_in_the_simulation(
     tmp_path: Path, agent: str, power: dict[str, Any], seed: int
 ) -> None:
-    platform, jobs = sleeping(), spaced(seed)
+    platform, jobs = sleeping(), spaced(seed, 60)
     if "exclude" in power:
         power = {**power, "exclude": [platform.node_names[1]]}
     model = {"_target_": "hdsim.power.PowerManagement", **power}
     expected = hdsim.simulate(platform, jobs, agent, power=model)
-    result, served = behind_batsim(platform, agent, jobs, tmp_path, power=model)
+    result, served = served_by_batsim(platform, agent, jobs, tmp_path, energy=True, power=model)
     assert expected.metrics["boots"] > 5
     assert result.starting_time == pytest.approx(expected.starting_time, abs=1e-6)
     assert result.finish_time == pytest.approx(expected.finish_time, abs=1e-6)
@@ -442,7 +389,7 @@ class Switcher(hdsim.Agent):
 def test_an_agent_switches_nodes_behind_batsim_as_in_the_simulation(tmp_path: Path) -> None:
     platform, jobs = sleeping(), spaced(4, 40)
     expected = hdsim.simulate(platform, jobs, Switcher(), power="states")
-    result, served = behind_batsim(platform, Switcher(), jobs, tmp_path, power="states")
+    result, served = served_by_batsim(platform, Switcher(), jobs, tmp_path, energy=True, power="states")
     assert expected.metrics["jobs_killed"] > 0
     assert result.starting_time == pytest.approx(expected.starting_time, abs=1e-6)
     assert result.finish_time == pytest.approx(expected.finish_time, abs=1e-6)
@@ -466,7 +413,7 @@ class Changing(hdsim.Agent):
 def test_time_outs_are_chosen_behind_batsim_as_in_the_simulation(tmp_path: Path) -> None:
     platform, jobs = sleeping(), spaced(6, 40)
     expected = hdsim.simulate(platform, jobs, Changing(), power="states")
-    result, served = behind_batsim(platform, Changing(), jobs, tmp_path, power="states")
+    result, served = served_by_batsim(platform, Changing(), jobs, tmp_path, energy=True, power="states")
     assert expected.metrics["boots"] > 5
     assert result.starting_time == pytest.approx(expected.starting_time, abs=1e-6)
     assert result.metrics["energy_joules"] == pytest.approx(expected.metrics["energy_joules"], rel=1e-6)
@@ -494,4 +441,4 @@ def test_forks_behind_batsim_are_refused_where_nodes_sleep(tmp_path: Path) -> No
         cluster.fork()
 
     with pytest.raises(ConfigError, match="expected power=none where another backend runs the jobs"):
-        behind_batsim(sleeping(), looks_ahead, spaced(1, 5), tmp_path, power="states")
+        served_by_batsim(sleeping(), looks_ahead, spaced(1, 5), tmp_path, energy=True, power="states")

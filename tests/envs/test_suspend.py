@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sleeping_nodes import sleeping, spaced
 from tiers import ci
 
 import hdsim
@@ -15,40 +16,7 @@ from hdsim.envs.scheduling import SchedulingEnv
 from hdsim.errors import ConfigError, DecisionError
 from hdsim.platform.node_state import NodeState
 
-STATES = {
-    "on": {"watts": 60},
-    "idle": {"watts": 40},
-    "off": {"watts": 8},
-    "going_down": {"watts": 52, "seconds": 30},
-    "booting": {"watts": 120, "seconds": 180},
-}
 TIMEOUTS = [1, "1min", 300, "20min", None]
-
-
-def sleeping(nodes: int = 4, cores: int = 4) -> hdsim.Platform:
-    return hdsim.Platform.from_dict(
-        {
-            "name": "sleeping",
-            "clusters": [{"id": "main", "nodes": [{"type": "thin", "number": nodes}]}],
-            "types": {
-                "node": {"thin": {"processors": [{"type": "cpu", "number": 1}], "states": STATES}},
-                "processor": {"cpu": {"cores": cores, "clock_rate": 1, "dpflops_per_cycle": 1, "power": 100}},
-            },
-        },
-        "sleeping",
-    )
-
-
-def spaced(seed: int, jobs: int = 80) -> hdsim.Workload:
-    """Jobs with pauses in which nodes fall asleep."""
-    rng = np.random.default_rng(seed)
-    times = np.cumsum(rng.choice([0, 5, 60, 400, 1500], jobs)).astype(float)
-    return hdsim.Workload.from_columns(
-        submission_time=times - times[0],
-        runtime=rng.integers(1, 900, jobs).astype(float),
-        requested_cores=rng.integers(1, 13, jobs),
-        requested_time=rng.integers(900, 2000, jobs).astype(float),
-    )
 
 
 def management(**settings: Any) -> dict[str, Any]:
@@ -85,7 +53,7 @@ def check_equal(found: hdsim.Result, expected: hdsim.Result) -> None:
 def test_the_same_action_throughout_is_the_stock_time_out(
     place: int, base: str, settings: dict[str, Any], rates: dict[str, Any]
 ) -> None:
-    jobs = spaced(place)
+    jobs = spaced(place, 80)
     env = SchedulingEnv(
         sleeping(), jobs, "suspend", "node_states", timeouts=TIMEOUTS, power=management(**rates), **settings
     )
@@ -109,7 +77,7 @@ class FirstFit(hdsim.Agent):
 
 @pytest.mark.parametrize("place", [0, 2])
 def test_jobs_and_a_constant_time_out_are_an_agent_under_the_stock_one(place: int) -> None:
-    jobs, queue = spaced(7), 8
+    jobs, queue = spaced(7, 80), 8
     env = SchedulingEnv(
         sleeping(), jobs, "job_suspend", "jobs", queue_size=queue, timeouts=TIMEOUTS, power="states", void=True
     )
@@ -190,7 +158,7 @@ def test_random_time_outs_keep_the_invariants_and_repeat() -> None:
         rng = np.random.default_rng(3)
         env = SchedulingEnv(
             sleeping(),
-            spaced(5),
+            spaced(5, 80),
             "suspend",
             "node_states",
             timeouts=TIMEOUTS,
