@@ -299,7 +299,7 @@ def managed(
     Jobs under a cap are made so narrow that any could start on the idle machine.
     """
     kinds = document["types"]["processor"]
-    ghz = sorted({1.0, 1.5, 2.5, *rng.choice([0.6, 1.2, 1.8, 2.0], 2)})
+    ghz = sorted({1.0, 1.5, 2.5, *rng.choice([0.6, 1.2, 1.8, 2.0], 2).tolist()})
     nominal = float(rng.choice(ghz[1:]))
     for kind in kinds.values():
         kind["dpflops_per_cycle"], kind["clock_rate"] = kind["clock_rate"], nominal

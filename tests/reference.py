@@ -15,7 +15,7 @@ import gzip
 import json
 import math
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from fractions import Fraction
@@ -639,8 +639,9 @@ class Cluster:
         #: Cores that the job being placed may still take on a node; nodes not named are without limit.
         self.limit: dict[int, int] = {}
         self.idle = [list(range(f, f + p.cores)) for f, p in zip(platform.first_core, platform.processors, strict=True)]
-        #: Processors that are no GPUs, and idle cores of each node that are none.
+        #: Processors that are no GPUs, one of each speed, and idle cores of each node that are none.
         self.cpus = [(i, p) for i, p in enumerate(platform.processors) if not p.gpu]
+        self.kinds = list({p.gflops: i for i, p in self.cpus}.values())
         self.idle_cores = [sum(p.cores for _, p in self.cpus if p.node == n) for n in range(len(platform.memory))]
         self.memory = [_exact(capacity) for capacity in platform.memory]
         # Kept as one running difference, core by core, because HDeepRM does so: with a bandwidth such as 59.7 GB/s the
@@ -1114,6 +1115,8 @@ class Site:
         self.seen = [changed(job, requested=job.requested * job.stretch(self.nominal / self.ghz)) for job in self.jobs]
         #: (time, W of all cores, cores held) behind each instant.
         self.power: list[tuple[float, float, int]] = []
+        #: Scores of the jobs under orders that do not depend on time.
+        self.scores: dict[str, list[float]] = {}
         #: (job, restarts) of the candidates of EASY that must start on cores which the documents do not tell.
         self.searched: list[tuple[int, int]] = []
 
@@ -1142,14 +1145,20 @@ class Site:
         """The highest frequency, at most that of all jobs, at which a job can begin on cores under the cap, if any."""
         lower = [ghz for ghz in self.platform.processors[0].points if ghz < self.ghz] if self.slows else []
         for ghz in [self.ghz, *sorted(lower, reverse=True)]:
-            if self.cap == math.inf or self._watts(dict.fromkeys(cores, ghz)) <= self.cap * (1 + 1e-12):
+            if self.cap == math.inf or self._watts(dict.fromkeys(cores, ghz), self.cluster.down) <= self.cap + 1e-9:
                 return ghz
         return None
 
-    def _watts(self, more: Mapping[int, float] | None = None) -> float:
-        """Power of the nodes that are up, W, with the GHz of cores that are to compute beside those of running jobs."""
+    def _watts(self, more: Mapping[int, float] | None = None, idle: Collection[int] = ()) -> float:
+        """Power of the nodes that are up, W.
+
+        Args:
+            more: GHz of cores that are to compute beside those of running jobs.
+            idle: Nodes that are down and count as idle.
+        """
         ghz = {core: run.ghz for run in self.running.values() for core in run.cores} | dict(more or {})
-        watts = 0.0
+        idle_too = [p.power * p.cores * POWER["P3"] for p in self.platform.processors if p.node in idle]
+        watts = math.fsum(idle_too)
         for core, power, name in self.cluster.states():
             points = self.platform.processors[self.platform.processor_of[core]].points
             watts += points.get(ghz[core], power) if core in ghz else power * POWER[name]
@@ -1331,12 +1340,20 @@ class Classic:
     candidates: str | None = None
 
     def __call__(self, site: Site) -> None:
-        """One scheduling pass."""
+        """One scheduling pass; nothing starts where no core is idle."""
+        if not any(site.cluster.idle):
+            return
         {"none": self._strict, "greedy": self._greedy, "easy": self._easy}.get(self.backfill, self._planned)(site)
 
     def _sorted(self, site: Site, order: str | None = None) -> list[int]:
-        score = SCORES[order or self.order]
-        return sorted(site.queue, key=lambda j: (score(site.seen[j], site.now - site.seen[j].submit), j))
+        name = order or self.order
+        score = SCORES[name]
+        if name in DYNAMIC:
+            return sorted(site.queue, key=lambda j: (score(site.seen[j], site.now - site.seen[j].submit), j))
+        if name not in site.scores:
+            site.scores[name] = [score(job, 0.0) for job in site.seen]
+        scores = site.scores[name]
+        return sorted(site.queue, key=lambda j: (scores[j], j))
 
     def _strict(self, site: Site) -> None:
         for job in self._sorted(site):
@@ -1368,7 +1385,8 @@ class Classic:
 
     def _easy(self, site: Site) -> None:
         hopeless = []
-        for head in self._sorted(site):
+        order = self._sorted(site)
+        for head in order:
             given = site.place(head, self.rule)
             if given is not None:
                 site.start(head, given)
@@ -1380,7 +1398,8 @@ class Classic:
         else:
             return
         spared = Spared(site, head, shadow)
-        for job in self._sorted(site, self.candidates):
+        behind = self._sorted(site, self.candidates) if self.candidates else order[order.index(head) :]
+        for job in behind:
             if job not in [*hopeless, head]:
                 given = self._beside(site, job, spared)
                 if given is not None:
@@ -1404,14 +1423,22 @@ class Classic:
         """Cores for a candidate that delays the head nowhere, taken; None if there are none."""
         spec = site.seen[job]
         size = spec.cores, spec.memory
-        given = None if size in spared.too_large else site.place(job, self.rule)
-        if given is None:
-            spared.too_large.add(size)
+        if size in spared.too_large:
             return None
 
         def in_time(processors: Sequence[int]) -> bool:
             return site.now + spec.requested / site.cluster.peak(spec, processors) <= spared.shadow
 
+        # Where one of those that need the same and end in time on the same processors cannot start, none can.
+        demand = spec.bandwidth if self.rule == "high_mem_bw" else 0.0
+        alike = size, demand, spec.fixed, tuple(in_time([i]) for i in site.cluster.kinds)
+        if alike in spared.refused:
+            return None
+        spared.refused.add(alike)
+        given = site.place(job, self.rule)
+        if given is None:
+            spared.too_large.add(size)
+            return None
         nodes = [site.platform.processors[processor].node for processor in given[1]]
         if in_time(given[1]) or sum(spared.loss(spec, n, nodes.count(n)) for n in set(nodes)) <= spared.margin:
             return given
@@ -1421,10 +1448,6 @@ class Classic:
             given = site.place(job, self.rule, slow)
             if given is not None:
                 return given
-        # What follows is the same for all candidates of a size while nothing starts.
-        if size in spared.in_vain:
-            return None
-        spared.in_vain.add(size)
         rooms = {node: min(site.cluster.room(node, spec), spec.cores) for node in spared.left}
         losses = {node: [spared.loss(spec, node, k) for k in range(int(room) + 1)] for node, room in rooms.items()}
         budget = dict.fromkeys(losses, 0)
@@ -1487,8 +1510,8 @@ class Spared:
     """What candidates must leave the head of the queue at its shadow time, and what they may take, until one starts.
 
     `left` has idle cores and free memory of each node that is up once all jobs expected to end by then have, `margin`
-    the cores for the head that it does not need. Candidates of sizes `too_large` do not fit, those of sizes `in_vain`
-    not on cores of any nodes that leave enough.
+    the cores for the head that it does not need. Candidates of sizes `too_large` do not fit; those like one `refused`
+    leave too little.
     """
 
     def __init__(self, site: Site, head: int, shadow: float) -> None:
@@ -1500,7 +1523,7 @@ class Spared:
         self.before = {node: _room(self.head, *amounts) for node, amounts in self.left.items()}
         self.margin = sum(self.before.values()) - self.head.cores
         self.too_large: set[tuple[int, float]] = set()
-        self.in_vain: set[tuple[int, float]] = set()
+        self.refused: set[tuple[Any, ...]] = set()
 
     def loss(self, job: Job, node: int, cores: int) -> int:
         """Cores for the head on a node that are gone with so many of a job."""
