@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,7 +97,7 @@ class Case:
     outages: list[ref.Outage]
     interval: float
     max_restarts: int
-    #: `frequency`, `cap` and `slows` of `reference.Site`.
+    #: `frequency`, `cap`, `slows`, `sleep` and `timeout` of `reference.Site`.
     power: dict[str, Any]
 
     def reference(self, found: Mapping[tuple[int, int], list[int]]) -> ref.Site:
@@ -146,7 +146,7 @@ class Case:
             walltime=[job.walltime for job in rows],
             fixed_duration=[job.fixed for job in rows],
             original_submission_time=[job.origin for job in rows],
-            further={"frequency_bound": np.array([job.bound for job in rows])} if self.power else None,
+            further={"frequency_bound": np.array([job.bound for job in rows])},
         )
 
     def simulation(self, *, check: bool = False) -> hdsim.Simulation:
@@ -182,6 +182,8 @@ class Case:
     def _management(self) -> dict[str, Any]:
         """The power management for hdsim."""
         keys = {key: self.power[key] for key in ("frequency", "cap") if key in self.power}
+        if "sleep" in self.power:
+            keys |= {"suspend_time": self.power["timeout"], "suspend_rate": None, "resume_rate": None}
         if self.power.get("slows"):
             keys["when_capped"] = "slow"
         return {"_target_": "hdsim.power.PowerManagement", **keys}
@@ -288,7 +290,28 @@ def make(number: int, jobs: int | None = None) -> Case:
     power: dict[str, Any] = {}
     if kind in ("memory", "speeds", "contention", "everything", "resizes") and rng.random() < 0.3:
         power = managed(rng, document, rows, classic)
+    plain = classic is not None and classic.backfill in ("none", "greedy") and contention == "none"
+    if plain and not (power or failing) and rng.random() < 0.5:
+        power = sleeping(rng, document, times)
     return Case(number, kind, document, rows, classic, contention, kill, outages, interval, max_restarts, power)
+
+
+def sleeping(rng: np.random.Generator, document: dict[str, Any], times: Callable[[Any], Any]) -> dict[str, Any]:
+    """Gives nodes power states; returns the settings of power management."""
+    kinds = {}
+    for name, node in document["types"]["node"].items():
+        idle, more, down, off, boot = rng.uniform(0, 60, 5).tolist()
+        seconds = times(rng.uniform(1, 60, 2)).tolist()
+        kinds[name] = ref.Sleep(idle + more, idle, down, off, boot, *seconds)
+        node["states"] = {
+            "on": {"watts": idle + more},
+            "idle": {"watts": idle},
+            "going_down": {"watts": down, "seconds": seconds[0]},
+            "off": {"watts": off},
+            "booting": {"watts": boot, "seconds": seconds[1]},
+        }
+    sleep = [kinds[entry["type"]] for entry in document["clusters"][0]["nodes"]]
+    return {"sleep": sleep, "timeout": float(times(rng.uniform(0, 100)))}
 
 
 def managed(

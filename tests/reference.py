@@ -1065,6 +1065,19 @@ class Outage:
     up: float
 
 
+@dataclass(frozen=True)
+class Sleep:
+    """Watts of a node in its states, beside its processors while it is `on` or `idle`, and the seconds of changes."""
+
+    on: float
+    idle: float
+    down: float
+    off: float
+    boot: float
+    going_down: float
+    booting: float
+
+
 @dataclass
 class Site:
     """A machine with running and queued jobs; `decide(site)` is called once an instant.
@@ -1081,6 +1094,8 @@ class Site:
         frequency: Frequency of all jobs in GHz, None for the nominal one.
         cap: Hard cap on the power of the machine, W, for schedulers without reservations.
         slows: A job that would break the cap starts at the highest frequency at which it does not.
+        sleep: States of each node, where nodes sleep, for schedulers without reservations.
+        timeout: Seconds after which an idle node goes down.
         found: Cores of each (job, restarts) in the replay that is checked: followed where the documents tell that a
             candidate of EASY starts and not on which cores.
 
@@ -1099,6 +1114,8 @@ class Site:
     frequency: float | None = None
     cap: float = math.inf
     slows: bool = False
+    sleep: Sequence[Sleep] = ()
+    timeout: float = math.inf
     found: Mapping[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -1115,6 +1132,12 @@ class Site:
         self.seen = [changed(job, requested=job.requested * job.stretch(self.nominal / self.ghz)) for job in self.jobs]
         #: (time, W of all cores, cores held) behind each instant.
         self.power: list[tuple[float, float, int]] = []
+        #: Jobs that hold cores and wait for their nodes.
+        self.starting: dict[int, Attempt] = {}
+        # "up", "down" (going down), "off" or "boot"; since when a node is idle; when one that goes down is off, and one
+        # that has been asked to boot up.
+        self.state = ["up"] * len(self.platform.memory)
+        self.idle_since, self.off_at, self.up_at = ([0.0] * len(self.platform.memory) for _ in range(3))
         #: Scores of the jobs under orders that do not depend on time.
         self.scores: dict[str, list[float]] = {}
         #: (job, restarts) of the candidates of EASY that must start on cores which the documents do not tell.
@@ -1128,13 +1151,23 @@ class Site:
         spec = self.jobs[job]
         ghz = self._allowed(given[0])
         assert ghz is not None
-        expected = self.now + spec.requested * spec.stretch(self.nominal / ghz) / self.cluster.peak(spec, given[1])
-        run = Attempt(job, self.now, *given, expected, self.left[job], self.now, ghz)
-        self.running[job] = run
+        requested = spec.requested * spec.stretch(self.nominal / ghz) / self.cluster.peak(spec, given[1])
+        run = Attempt(job, self.now, *given, self.now + requested, self.left[job], self.now, ghz)
+        for node in {self.platform.processors[p].node for p in run.processors}:
+            if self.state[node] == "off":
+                self.state[node] = "boot"
+                self.up_at[node] = self.now + self.sleep[node].booting
+            elif self.state[node] == "down" and self.up_at[node] == math.inf:
+                self.up_at[node] = self.off_at[node] + self.sleep[node].booting
+            if self.state[node] != "up":
+                run.start = run.since = max(run.start, self.up_at[node])
+        (self.running if run.start == self.now else self.starting)[job] = run
         self.attempts.append(run)
 
     def place(self, job: int, rule: str, limit: Mapping[int, int] | None = None) -> tuple[list[int], list[int]] | None:
         """Cores for a job, taken at once."""
+        if self.sleep:
+            limit = self._not_needed(self.jobs[job])
         given = self.cluster.allocate(self.jobs[job], rule, limit)
         if given is not None and self._allowed(given[0]) is None:
             self.return_cores(job, given)
@@ -1149,19 +1182,44 @@ class Site:
                 return ghz
         return None
 
+    def _not_needed(self, job: Job) -> dict[int, int]:
+        """No cores on the nodes that are not up, but for the fewest: those that boot, then are off, then go down."""
+        room = [self.cluster.room(node, job) for node in range(len(self.state))]
+        up = {node for node, state in enumerate(self.state) if state == "up"}
+
+        def last(node: int) -> tuple[Any, ...]:
+            rank = 0 if self.up_at[node] < math.inf else 1 if self.state[node] == "off" else 2
+            return rank, self.sleep[node].booting, node
+
+        for node in sorted((node for node in range(len(room)) if node not in up and room[node] > 0), key=last):
+            if sum(room[other] for other in up) < job.cores:
+                up.add(node)
+        return {node: 0 for node in range(len(room)) if node not in up}
+
+    def serves(self, node: int) -> bool:
+        """Whether a job holds cores of a node."""
+        return any(len(self.cluster.idle[i]) < p.cores for i, p in self.cluster.cpus if p.node == node)
+
     def _watts(self, more: Mapping[int, float] | None = None, idle: Collection[int] = ()) -> float:
-        """Power of the nodes that are up, W.
+        """Power of the nodes that are not out of service, W.
 
         Args:
             more: GHz of cores that are to compute beside those of running jobs.
-            idle: Nodes that are down and count as idle.
+            idle: Nodes that are out of service and count as idle.
         """
         ghz = {core: run.ghz for run in self.running.values() for core in run.cores} | dict(more or {})
-        idle_too = [p.power * p.cores * POWER["P3"] for p in self.platform.processors if p.node in idle]
-        watts = math.fsum(idle_too)
-        for core, power, name in self.cluster.states():
-            points = self.platform.processors[self.platform.processor_of[core]].points
-            watts += points.get(ghz[core], power) if core in ghz else power * POWER[name]
+        watts = 0.0
+        for node, sleep in enumerate(self.sleep):
+            computes = any(self.platform.processors[self.platform.processor_of[core]].node == node for core in ghz)
+            watts += getattr(sleep, self.state[node].replace("up", "on" if computes else "idle"))
+        for first, processor in zip(self.platform.first_core, self.platform.processors, strict=True):
+            cores = range(first, first + processor.cores)
+            node = processor.node
+            if self.state[node] != "up" or (node in self.cluster.down and node not in idle):
+                continue
+            rest = processor.power * POWER["P2" if any(core in ghz for core in cores) else "P3"]
+            for core in cores:
+                watts += processor.points.get(ghz[core], processor.power) if core in ghz else rest
         return watts
 
     def return_cores(self, job: int, given: tuple[list[int], list[int]]) -> None:
@@ -1192,6 +1250,8 @@ class Site:
         run.end, run.state = self.now, state
         self.return_cores(run.job, (run.cores, run.processors))
         del self.running[run.job]
+        for node in {self.platform.processors[p].node for p in run.processors}:
+            self.idle_since[node] = self.now
 
     def _interrupt(self, run: Attempt) -> None:
         job, spec = run.job, self.jobs[run.job]
@@ -1226,6 +1286,21 @@ class Site:
                 self._advance(run)
                 run.rate = rate
 
+    def _next_change(self, node: int) -> float:
+        """When the state of a node changes if no job asks for it."""
+        if self.state[node] == "up":
+            return math.inf if self.serves(node) else self.idle_since[node] + self.timeout
+        return {"down": self.off_at, "off": [math.inf] * (node + 1), "boot": self.up_at}[self.state[node]][node]
+
+    def _change(self, node: int) -> None:
+        if self.state[node] == "up":
+            self.state[node] = "down"
+            self.off_at[node], self.up_at[node] = self.now + self.sleep[node].going_down, math.inf
+        elif self.state[node] == "down":
+            self.state[node] = "boot" if self.up_at[node] < math.inf else "off"
+        else:
+            self.state[node] = "up"
+
     def run(self) -> Site:
         """Until every job has ended."""
         arrived = 0
@@ -1234,16 +1309,23 @@ class Site:
         def limit(run: Attempt) -> float:
             return run.start + self.jobs[run.job].walltime if self.kill_at_walltime else math.inf
 
-        while arrived < len(self.jobs) or self.running or self.queue:
+        while arrived < len(self.jobs) or self.running or self.queue or self.starting:
             ends = [(min(run.due(), limit(run)), run) for run in self.running.values()]
             times = [end for end, _ in ends]
             times += [job.submit for job in self.jobs[arrived : arrived + 1]] + changes[:1]
+            times += [self._next_change(node) for node in range(len(self.sleep))]
             assert times, f"jobs {self.queue} are left that can never run"
             self.now = min(times)
             for end, run in ends:
                 if end <= self.now:
                     late = run.due() >= limit(run) if self.jobs[run.job].fixed else run.due() > limit(run)
                     self._leave(run, "killed" if late else "completed")
+            for node in range(len(self.sleep)):
+                if self._next_change(node) <= self.now:
+                    self._change(node)
+            for job, run in list(self.starting.items()):
+                if run.start <= self.now:
+                    self.running[job] = self.starting.pop(job)
             changes = [time for time in changes if time > self.now]
             for outage in self.outages:
                 if outage.up == self.now:
