@@ -97,7 +97,7 @@ class Case:
     outages: list[ref.Outage]
     interval: float
     max_restarts: int
-    #: `frequency`, `cap`, `slows`, `sleep` and `timeout` of `reference.Site`.
+    #: `frequency`, `cap`, `soft`, `slows`, `sleep` and `timeout` of `reference.Site`.
     power: dict[str, Any]
 
     def reference(self, found: Mapping[tuple[int, int], list[int]]) -> ref.Site:
@@ -114,7 +114,8 @@ class Case:
                         cores=kind["cores"],
                         gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
                         power=kind["power"] / kind["cores"],
-                        bandwidth=kind["mem_bw"],
+                        bandwidth=kind.get("mem_bw", math.inf),
+                        gpu="type" in kind,
                         ghz=kind["clock_rate"],
                         points={p["ghz"]: p["static_watts"] + p["dynamic_watts"] for p in kind.get("frequencies", [])},
                     )
@@ -145,6 +146,7 @@ class Case:
             memory_bandwidth=[job.bandwidth for job in rows],
             walltime=[job.walltime for job in rows],
             fixed_duration=[job.fixed for job in rows],
+            requested_gpus=[job.gpus for job in rows],
             original_submission_time=[job.origin for job in rows],
             further={"frequency_bound": np.array([job.bound for job in rows])},
         )
@@ -184,8 +186,9 @@ class Case:
         keys = {key: self.power[key] for key in ("frequency", "cap") if key in self.power}
         if "sleep" in self.power:
             keys |= {"suspend_time": self.power["timeout"], "suspend_rate": None, "resume_rate": None}
-        if self.power.get("slows"):
-            keys["when_capped"] = "slow"
+        if "cap" in self.power:
+            keys["cap_kind"] = "soft" if self.power["soft"] else "hard"
+            keys["when_capped"] = "slow" if self.power["slows"] else "wait"
         return {"_target_": "hdsim.power.PowerManagement", **keys}
 
 
@@ -293,7 +296,34 @@ def make(number: int, jobs: int | None = None) -> Case:
     plain = classic is not None and classic.backfill in ("none", "greedy") and contention == "none"
     if plain and not (power or failing) and rng.random() < 0.5:
         power = sleeping(rng, document, times)
+    if classic is not None and classic.backfill in ("none", "greedy") and not power and rng.random() < 0.4:
+        accelerate(rng, document, rows)
     return Case(number, kind, document, rows, classic, contention, kill, outages, interval, max_restarts, power)
+
+
+def accelerate(rng: np.random.Generator, document: dict[str, Any], rows: list[ref.Job]) -> None:
+    """Gives nodes GPUs, and jobs those that could start on the idle machine."""
+    kinds, nodes = document["types"]["processor"], document["types"]["node"]
+    kinds["gpu"] = {"type": "GPU", "cores": int(rng.integers(1, 3)), "clock_rate": 1.0, "dpflops_per_cycle": 9}
+    kinds["gpu"]["power"] = float(rng.integers(20, 200))
+    room = []
+    for node in nodes.values():
+        cores = sum(kinds[item["type"]]["cores"] * item["number"] for item in node["processors"])
+        boards = int(rng.integers(0, 4))
+        if boards:
+            node["processors"].append({"type": "gpu", "number": boards})
+        memory = node["memory"]["capacity"] * 1000 if "memory" in node else math.inf
+        room.append((cores, boards * kinds["gpu"]["cores"], memory))
+    rooms = dict(zip(nodes, room, strict=True))
+    for k, job in enumerate(rows):
+        wanted = replace(job, gpus=int(rng.choice([0, 0, 1, 2, job.cores])))
+        parts, cores, gpus = ref.parts_of(wanted)
+        each = [rooms[entry["type"]] for entry in document["clusters"][0]["nodes"]]
+        if wanted.gpus and parts <= sum(
+            int(min(has // cores, devices // gpus, memory // (cores * job.memory) if job.memory else math.inf))
+            for has, devices, memory in each
+        ):
+            rows[k] = wanted
 
 
 def sleeping(rng: np.random.Generator, document: dict[str, Any], times: Callable[[Any], Any]) -> dict[str, Any]:
@@ -337,7 +367,7 @@ def managed(
     bound = rng.choice([0.0, 0.3, 0.7, 1.0], len(rows))
     rows[:] = [replace(job, bound=float(b)) for job, b in zip(rows, bound, strict=True)]
     power: dict[str, Any] = {"frequency": float(rng.choice(ghz))} if rng.random() < 0.6 else {}
-    if classic is None or classic.backfill not in ("none", "greedy"):
+    if rng.random() < 0.3:
         return power or {"frequency": float(rng.choice(ghz))}
     cores = [
         (kind["power"] / kind["cores"], max(point["static_watts"] + point["dynamic_watts"] for point in points))
@@ -351,7 +381,8 @@ def managed(
     rows[:] = [replace(job, cores=min(job.cores, widest)) for job in rows]
     most = sum(sorted((computing for _, computing in cores), reverse=True)[:widest])
     power["cap"] = (0.25 * sum(idle for idle, _ in cores) + most) * float(rng.uniform(1.0, 1.2))
-    power["slows"] = bool(rng.random() < 0.5)
+    power["soft"] = classic is None or classic.backfill not in ("none", "greedy")
+    power["slows"] = not power["soft"] and bool(rng.random() < 0.5)
     return power
 
 

@@ -1092,7 +1092,8 @@ class Site:
         interval: Work between two checkpoints, s at reference speed; infinite: an interrupted job begins again.
         max_restarts: A job restarted so often fails with the next failure.
         frequency: Frequency of all jobs in GHz, None for the nominal one.
-        cap: Hard cap on the power of the machine, W, for schedulers without reservations.
+        cap: Cap on the power of the machine, W.
+        soft: The cap is only measured. A hard one is for schedulers without reservations.
         slows: A job that would break the cap starts at the highest frequency at which it does not.
         sleep: States of each node, where nodes sleep, for schedulers without reservations.
         timeout: Seconds after which an idle node goes down.
@@ -1113,6 +1114,7 @@ class Site:
     max_restarts: int = 100
     frequency: float | None = None
     cap: float = math.inf
+    soft: bool = False
     slows: bool = False
     sleep: Sequence[Sleep] = ()
     timeout: float = math.inf
@@ -1130,8 +1132,8 @@ class Site:
         self.ghz = self.frequency or self.nominal
         #: Jobs with the requested times that schedulers see.
         self.seen = [changed(job, requested=job.requested * job.stretch(self.nominal / self.ghz)) for job in self.jobs]
-        #: (time, W of all cores, cores held) behind each instant.
-        self.power: list[tuple[float, float, int]] = []
+        #: (time, W, cores held, GPUs held) behind each instant.
+        self.power: list[tuple[float, float, int, int]] = []
         #: Jobs that hold cores and wait for their nodes.
         self.starting: dict[int, Attempt] = {}
         # "up", "down" (going down), "off" or "boot"; since when a node is idle; when one that goes down is off, and one
@@ -1178,7 +1180,11 @@ class Site:
         """The highest frequency, at most that of all jobs, at which a job can begin on cores under the cap, if any."""
         lower = [ghz for ghz in self.platform.processors[0].points if ghz < self.ghz] if self.slows else []
         for ghz in [self.ghz, *sorted(lower, reverse=True)]:
-            if self.cap == math.inf or self._watts(dict.fromkeys(cores, ghz), self.cluster.down) <= self.cap + 1e-9:
+            if (
+                self.soft
+                or self.cap == math.inf
+                or self._watts(dict.fromkeys(cores, ghz), self.cluster.down) <= self.cap + 1e-9
+            ):
                 return ghz
         return None
 
@@ -1271,7 +1277,8 @@ class Site:
         held: list[list[int]] = [[] for _ in self.platform.processors]
         for job, run in self.running.items():
             for p in run.processors:
-                held[p].append(job)
+                if not self.platform.processors[p].gpu:
+                    held[p].append(job)
         for i, processor in enumerate(self.platform.processors):
             found = CONTENTION[self.contention]([self.jobs[job].bandwidth for job in held[i]], processor.bandwidth)
             shares.update(zip([(job, i) for job in held[i]], found, strict=True))
@@ -1279,8 +1286,9 @@ class Site:
             spec = self.jobs[job]
             rate = 1.0
             if not spec.fixed:
-                slowest = min(self.platform.processors[p].gflops * shares[job, p] for p in run.processors)
-                rate = slowest / self.platform.reference_gflops * (len(run.cores) / spec.cores)
+                owners = [(p, self.platform.processors[p]) for p in run.processors]
+                slowest = min(owner.gflops * shares[job, p] for p, owner in owners if not owner.gpu)
+                rate = slowest / self.platform.reference_gflops * (len(run.cores) / (spec.cores + spec.gpus))
                 rate /= spec.stretch(self.nominal / run.ghz)
             if rate != run.rate:
                 self._advance(run)
@@ -1341,7 +1349,8 @@ class Site:
                 arrived += 1
             self.decide(self)
             self._rates()
-            self.power.append((self.now, self._watts(), sum(len(run.cores) for run in self.running.values())))
+            held = [self.platform.processors[p].gpu for run in self.running.values() for p in run.processors]
+            self.power.append((self.now, self._watts(), held.count(False), held.count(True)))
         return self
 
     # What comes out
@@ -1384,19 +1393,34 @@ class Site:
             for name, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
                 figures[f"{name}_{key}"] = percentile(row, share)
         makespan = finish - self.jobs[0].submit
-        spans = [(a, min(b[0], finish)) for a, b in pairwise([*self.power, (math.inf, 0.0, 0)]) if a[0] < finish]
-        energy = math.fsum(watts * (end - begin) for (begin, watts, _), end in spans)
-        busy = math.fsum(held * (end - begin) for (begin, _, held), end in spans)
-        cores = sum(processor.cores for processor in self.platform.processors)
-        return figures | {
+        after = [*(time for time, *_ in self.power[1:]), math.inf]
+        spans = [
+            (min(end, finish) - begin, watts, cores, gpus)
+            for (begin, watts, cores, gpus), end in zip(self.power, after, strict=True)
+            if begin < finish
+        ]
+        energy = math.fsum(seconds * watts for seconds, watts, _, _ in spans)
+        gpus = sum(p.cores for p in self.platform.processors if p.gpu)
+        cores = sum(p.cores for p in self.platform.processors) - gpus
+        figures |= {
             "makespan": makespan,
-            "utilization": busy / (cores * makespan),
+            "utilization": math.fsum(seconds * held for seconds, _, held, _ in spans) / (cores * makespan),
             "energy_joules": energy,
             "edp": energy * makespan,
             "ed2p": energy * makespan**2,
-            "peak_power_watts": max(watts for (begin, watts, _), end in spans if end > begin),
+            "peak_power_watts": max(watts for seconds, watts, _, _ in spans if seconds > 0),
             "throughput": len(self.jobs) / makespan * 3600,
         }
+        if gpus:
+            figures["gpu_utilization"] = math.fsum(seconds * held for seconds, _, _, held in spans) / (gpus * makespan)
+        if self.cap < math.inf:
+            figures["seconds_above_cap"] = math.fsum(
+                seconds for seconds, watts, _, _ in spans if watts > self.cap + 1e-9
+            )
+            figures["joules_above_cap"] = math.fsum(
+                seconds * max(0.0, watts - self.cap) for seconds, watts, _, _ in spans
+            )
+        return figures
 
 
 def percentile(values: Sequence[float], share: float) -> float:
