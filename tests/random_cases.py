@@ -420,20 +420,24 @@ def differences(case: Case, site: ref.Site, result: hdsim.Result) -> list[str]:
 
 
 def compare(case: Case) -> tuple[list[str], Counter[str]]:
-    """Differences of the default replay and of the engine with checks; which of them ran, and how often EASY searched.
+    """Differences of the default replay, of the engine with checks and of a fork from an instant of the replay.
 
-    Where EASY finds cores by a search, the documents tell that the candidate starts and not where. The reference
-    follows the default replay there.
+    Returned with them is how often which mode ran, and how many candidates of EASY got cores by a search. There the
+    documents tell that the candidate starts and not where, and the reference follows the default replay.
     """
-    results = [case.simulation(check=check).run() for check in (False, True)]
-    site = case.reference({key: cores for key, (_, _, cores) in starts(results[0]).items()})
+    results = {name: case.simulation(check=name == "checked").run() for name in ("default", "checked")}
+    found = starts(results["default"])
+    site = case.reference({key: cores for key, (_, _, cores) in found.items()})
+    halfway = case.simulation()
+    halfway.run_until(sorted(begin for begin, _, _ in found.values())[case.number % len(found)])
+    results["fork"] = halfway.fork(runtimes="actual", arrivals="actual").run()
     ran = Counter({"searched": len(site.searched)}) + Counter()
-    found = []
-    for name, result in zip(("default", "checked"), results, strict=True):
+    lines = []
+    for name, result in results.items():
         mode = str(result.engine["mode"])
-        ran[mode] += 1
-        found += [f"{name} ({mode}): {line}" for line in differences(case, site, result)]
-    return found, ran
+        ran[mode] += name != "fork"
+        lines += [f"{name} ({mode}): {line}" for line in differences(case, site, result)]
+    return lines, ran
 
 
 def main() -> None:
