@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -47,6 +48,10 @@ class Elastic(hdsim.Agent):
             cluster.start(job, placement)
             started.add(job)
         movable = sorted(set(cluster.running) - started)
+        if movable and cluster.frequencies is not None:
+            points = cluster.frequencies.table.ghz.tolist()
+            ghz = points[(movable[0] + len(cluster.queue) + len(cluster.running)) % len(points)]
+            cluster.set_frequency(movable[0], ghz)
         if cluster.queue or not movable or movable[0] in resized:
             movable = [job for job in movable if job not in resized]
         if cluster.queue or not movable:
@@ -183,10 +188,13 @@ class Case:
 
     def _management(self) -> dict[str, Any]:
         """The power management for hdsim."""
-        keys = {key: self.power[key] for key in ("frequency", "cap") if key in self.power}
+        keys = {key: self.power[key] for key in ("frequency",) if key in self.power}
         if "sleep" in self.power:
             keys |= {"suspend_time": self.power["timeout"], "suspend_rate": None, "resume_rate": None}
         if "cap" in self.power:
+            with tempfile.NamedTemporaryFile("w", suffix=".csv", delete=False) as file:
+                file.write("time,watts\n" + "".join(f"{time!r},{watts!r}\n" for time, watts in self.power["cap"]))
+            keys["cap"] = file.name
             keys["cap_kind"] = "soft" if self.power["soft"] else "hard"
             keys["when_capped"] = "slow" if self.power["slows"] else "wait"
         return {"_target_": "hdsim.power.PowerManagement", **keys}
@@ -380,7 +388,12 @@ def managed(
     widest = int(rng.integers(1, len(cores) // 2 + 2))
     rows[:] = [replace(job, cores=min(job.cores, widest)) for job in rows]
     most = sum(sorted((computing for _, computing in cores), reverse=True)[:widest])
-    power["cap"] = (0.25 * sum(idle for idle, _ in cores) + most) * float(rng.uniform(1.0, 1.2))
+    highest = (0.25 * sum(idle for idle, _ in cores) + most) * float(rng.uniform(1.0, 1.2))
+    last = max(job.submit for job in rows)
+    times = [0.0, *np.sort(rng.uniform(0, 1.5 * last + 1, int(rng.integers(0, 6)))).tolist()]
+    lowest = 0.05 * sum(idle for idle, _ in cores)
+    watts = rng.uniform(lowest * 1.0001, max(highest, lowest * 1.001), len(times)).tolist()
+    power["cap"] = list(zip(times, [*watts[:-1], max(highest, lowest * 1.001)], strict=True))
     power["soft"] = classic is None or classic.backfill not in ("none", "greedy")
     power["slows"] = not power["soft"] and bool(rng.random() < 0.5)
     return power
