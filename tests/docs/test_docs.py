@@ -32,7 +32,6 @@ IN_CI = (
     "policies.md",
     "slurm.md",
     "batsim.md",
-    "kwok.md",
     "kubernetes.md",
     "workload.md",
     "bsp_real.md",
@@ -95,7 +94,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterato
     ],
 )
 def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str], warm: Warm) -> None:
-    for folder in ("platforms", "workloads", "agents"):
+    for folder in ("platforms", "workloads", "agents", "examples/plugins"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     if "torch" not in NEEDS.findall(page.read_text()):
         # A page that needs it without saying so would fail where it is missing only.

@@ -137,10 +137,8 @@ def test_an_objective_of_a_file(
 
 
 def test_an_installed_package_brings_an_agent_that_learns(tmp_path: Path, root: Path) -> None:
-    # The agent of the documentation, as pip would have installed it.
-    source = re.search(r"^cat > bandit.py <<'EOF'\n(.*?)^EOF$", (root / "docs/agents.md").read_text(), re.M | re.S)
-    assert source
-    (tmp_path / "my_agents.py").write_text(source[1])
+    # An example, as pip would have installed it.
+    (tmp_path / "my_agents.py").write_text((root / "examples/plugins/bandit.py").read_text())
     information = tmp_path / "my_agents-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: my-agents\nVersion: 1.0\n")
