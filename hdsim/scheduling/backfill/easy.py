@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 
 class Easy(Backfill):
-    """EASY: only the head has a reservation; jobs that do not delay it start at once."""
+    """EASY: only the head has a reservation; jobs that do not delay it start at once.
+
+    On nodes, three placements are tried for a candidate: the core policy's choice; its choice among nodes fast enough
+    for an end before the shadow time; its choice under a limit for each node that leaves the head its room (spent in
+    whole steps of equal gain, so that together the limits may allow more cores than the candidate asks for); where that
+    finds too few cores, an exact search. A candidate stays in the queue only where no distribution over the nodes
+    leaves the head its room.
+    """
 
     serves_head = False
 
