@@ -9,7 +9,6 @@ import ast
 import inspect
 import itertools
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -79,14 +78,6 @@ def metrics() -> str:
     for condition, members in groups.items():
         rows += [("", "", "", ""), (f"{condition}:", "", "", ""), *members]
     return text_block(rows)
-
-
-def teaching() -> str:
-    """The first lines of ``hdsim platform show teaching``."""
-    command = [sys.executable, "-m", "hdsim", "platform", "show", "teaching"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    first = ["teaching (platforms/teaching.json)", *shown[1 : shown.index("")], "..."]
-    return "```text\n" + "\n".join(first) + "\n```"
 
 
 def default_settings(command: str) -> dict[str, str]:
@@ -201,12 +192,11 @@ ALSO_NEEDED = {(Agent, "decide")}
 OPTIONS = (
     *("backend_kwok", "backend_slurm", "workload_lublin", "workload_deployments"),
     *("failures_weibull", "power_suspend", "tune_default"),
-    *("bsp_gang", "bsp_profile", "bsp_forecast", "bsp_share", "bsp_train"),
+    *("runner_kubernetes", "bsp", "bsp_gang", "bsp_profile", "bsp_forecast", "bsp_share", "bsp_train"),
 )
 MAKERS: dict[str, Callable[[], str]] = {
     "packages": packages,
     "metrics": metrics,
-    "teaching": teaching,
     "methods": methods,
     **{f"settings_{option}": partial(settings_of, option) for option in OPTIONS},
     "keys_run": lambda: keys(descriptions.RUN, "config"),
