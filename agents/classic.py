@@ -79,7 +79,8 @@ class ClassicAgent(Agent):
 
     def _follow(self, cluster: Cluster, rules: StockRules) -> None:
         """Creates the queues for some rules."""
-        predicted = self._estimates is not None
+        # Predictions, and times at a frequency, are the cluster's.
+        predicted = self._estimates is not None or cluster.frequencies is not None
         self._queue = self._candidates = make_queue(cluster, rules.order, predicted=predicted)
         if rules.candidates:
             self._candidates = make_queue(cluster, rules.candidates, predicted=predicted)

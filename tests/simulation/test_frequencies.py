@@ -327,6 +327,15 @@ def test_no_cap_is_broken_by_an_agent_that_changes_frequencies() -> None:
 # Rules
 
 
+@pytest.mark.parametrize("order", ["sjf", "unicef"])
+def test_orders_take_the_stretched_requested_times(order: str) -> None:
+    """At half of the frequency a job that is bound by it takes 200 s, one that is not still 150 s."""
+    workload = jobs((0, 50, 1, 0.0), (0, 100, 1, 1.0), (0, 150, 1, 0.0))
+    for ghz, starts in ((2.0, [0, 50, 150]), (1.0, [0, 200, 50])):
+        result = simulate(nodes(1), workload, order, power=power(frequency=ghz), check=True)
+        assert result.starting_time.tolist() == starts
+
+
 def test_easy_reserves_with_the_stretched_requested_times() -> None:
     """At half of the frequency the head can start at 200 s, and a job of 150 s, 300 s there, may not delay it."""
     workload = jobs((0, 100, 1, 1.0), (1, 50, 2, 1.0), (2, 90, 1, 1.0), (3, 150, 1, 1.0))
