@@ -277,8 +277,8 @@ class Cluster:
         self._allowed: tuple[Any, float] = None, math.nan
         # The latest question to `pick` under hard caps, its moment, and the answer.
         self._found: tuple[Any, Any, Any] = (None, None, None)
-        # Power that the scheduler has last reserved for the first job that waits, and when; what was the same when slowed
-        # jobs were last raised.
+        # When the scheduler has last reserved power for the first job that waits, and that; and what was the same when
+        # slowed jobs were last raised.
         self._reserved: tuple[float, tuple[tuple[float, float, float], ...]] = math.nan, ()
         self._raised: Any = None
         # Seconds from the request to start each job until its nodes are up.
@@ -936,9 +936,7 @@ class Cluster:
                     break
         self._raised = budget.moment(self.now), reserved
 
-    def _change_frequency(
-        self, job: int, ghz: float, reserved: Sequence[tuple[float, float, float]] = ()
-    ) -> bool:
+    def _change_frequency(self, job: int, ghz: float, reserved: Sequence[tuple[float, float, float]] = ()) -> bool:
         """Changes the frequency of a running job, NaN for the nominal one; returns False if a hard cap forbids it.
 
         So does power that is reserved, see `reserve_power`.

@@ -227,7 +227,9 @@ def test_a_queue_under_a_cap_is_that_of_a_second_program(seed: int, slows: bool)
     assert result.metrics["joules_above_cap"] == 0
     if slows:
         held = result.segments
-        assert ghz_of(result)[np.lexsort([held.begin, held.job])].tolist() == [each for of_job in ghz for each in of_job]
+        assert ghz_of(result)[np.lexsort([held.begin, held.job])].tolist() == [
+            each for of_job in ghz for each in of_job
+        ]
 
 
 def two_types() -> Platform:
@@ -380,7 +382,7 @@ def test_a_slowed_job_rises_when_another_one_ends(agent: str) -> None:
 
 
 def test_a_slowed_job_rises_step_by_step_with_the_cap(tmp_path: Path) -> None:
-    """1.0 GHz until 50 s, 1.6 GHz until 100 s: 25 s and 40 s of the work are done; not before a cap that falls again."""
+    """1.0 GHz until 50 s, 1.6 GHz until 100 s: 25 s and 40 s of the work are done; not before it falls."""
     (tmp_path / "cap.csv").write_text("time,watts\n0,4\n50,6\n100,10\n")
     management = power(cap=str(tmp_path / "cap.csv"), when_capped="slow")
     result = simulate(nodes(1), jobs((0, 100, 1, 1.0)), "easy", power=management, check=True)
@@ -409,7 +411,7 @@ def test_slowed_jobs_rise_beside_a_reservation_that_they_leave() -> None:
 
 
 def test_slowed_jobs_rise_on_a_full_machine(tmp_path: Path) -> None:
-    """The second job has 6 W until the cap rises at 100 s; then it ends at 260 s, before the first, and not at 300 s."""
+    """The second job has 6 W until the cap rises at 100 s; then it ends at 260 s, not at 300 s."""
     (tmp_path / "cap.csv").write_text("time,watts\n0,16\n100,20\n")
     workload = jobs((0, 280, 1, 1.0), (0, 240, 1, 1.0), (10, 50, 2, 1.0))
     management = power(cap=str(tmp_path / "cap.csv"), when_capped="slow")
