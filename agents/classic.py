@@ -105,8 +105,10 @@ class ClassicAgent(Agent):
                 self._head = None
         if backfill is not None:
             backfill.ended(cluster)
-        # A full cluster needs no pass, except to commit to the next head; without core ids a job may request no CPU.
-        if not cluster.queue or not (rules.commit_head or not cluster.has_core_ids or cluster.n_idle):
+        # A full cluster needs no pass, except to commit to the next head, and to reserve for it beside slowed jobs;
+        # without core ids a job may request no CPU.
+        full = not (rules.commit_head or cluster.has_slowed or not cluster.has_core_ids or cluster.n_idle)
+        if full or not cluster.queue:
             return
         if rules.order.dynamic:
             queue.refresh(cluster)
