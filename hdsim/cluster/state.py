@@ -147,7 +147,7 @@ class Cluster:
         requeued: Running jobs that the scheduler wants back in the queue.
         can_requeue: Whether the backend carries `requeue` out.
         paused: Jobs that the scheduler has suspended (True) or resumed in its present pass, in order.
-        suspended_time: Seconds for which each job that was resumed has been suspended.
+        suspended_time: Seconds for which each job that was resumed has been suspended since its last start.
         can_suspend: Whether the backend carries `suspend` and `resume` out.
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
@@ -623,6 +623,7 @@ class Cluster:
         """Puts a running job, one of whose nodes fails, back into its place in the queue; it repeats `lost` seconds."""
         self.allocations.interrupt(job, self.starting_time[job], self.now, lost)
         self._give_back(job)
+        self.suspended_time.pop(job, None)
         self.starting_time.write(job, math.nan)
         self.ended.append(job)
         self._queue_in_order(job)
@@ -960,7 +961,8 @@ class Cluster:
             budget.hold(job, placement.ids, end if broken else later, before if broken else ghz)
             if broken:
                 return False
-        done = (self.now - self.starting_time[job]) * self.speed(job, placement)
+        ran = self.now - self.starting_time[job] - self.suspended_time.get(job, 0.0)
+        done = ran * self.speed(job, placement)
         left = self.requested_time[job] - done
         if left > 0:
             self.requested_time[job] = done + left * ratio
@@ -1180,6 +1182,8 @@ class Cluster:
             raise self._misplaced(job, "suspended", "running")
         if not self.can_suspend:
             raise DecisionError(f"job {self._name(job)} cannot be suspended: the backend suspends no such jobs")
+        if job in self.killed or job in self.requeued:
+            raise DecisionError(f"job {self._name(job)} cannot be suspended: it ends at this very instant")
         held = self.running[job]
         self.allocations.suspend(job, held, self.starting_time[job], self.now)
         self._give_back(job)
@@ -1198,6 +1202,8 @@ class Cluster:
             raise self._misplaced(job, "resumed", "suspended")
         self.cores.allocate(job, self.suspended[job])
         self.running.write(job, self.suspended.take(job))
+        if self.frequencies is not None:
+            self.frequencies.run(job, self.allocations.frequency.get(job, math.nan))
         stood = self.now - self._suspended_at.pop(job)
         self.suspended_time[job] = self.suspended_time.get(job, 0.0) + stood
         self.allocations.resume(job, self.now)
@@ -1337,7 +1343,7 @@ class Cluster:
             self.queue.fill(dict.fromkeys(in_order))
         self.state.write(job, _QUEUED)
         self.submitted.append(job)
-        if self.frequencies is not None and self.frequencies.used and job not in self.expected:
+        if self.frequencies is not None and self.frequencies.chosen and job not in self.expected:
             self.requested_time[job] = self._stretched(job, self.frequencies.default)
 
     def _leave_queue(self, job: int, done: str) -> None:

@@ -489,6 +489,25 @@ def test_a_fork_has_the_frequencies_and_changes_nothing() -> None:
     assert result.finish_time.tolist() == pytest.approx([125])
 
 
+def test_a_fork_has_the_frequencies_of_jobs_that_have_yet_to_start() -> None:
+    simulation = Simulation(nodes(1), jobs((0, 10, 1, 1.0), (0, 20, 1, 1.0)), Changes({}))
+    simulation.run_until(5)
+    simulation.cluster.set_frequency(1, 1.0)
+    fork = simulation.fork("fcfs", runtimes="actual", arrivals="actual")
+    assert fork.run().finish_time.tolist() == [10, 50]
+
+
+def test_a_job_that_comes_back_has_the_requested_time_of_the_default() -> None:
+    """Also where no job has had another frequency than the nominal one yet."""
+    changes = Changes({5: lambda cluster: None if cluster.submitted else cluster.requeue(0)}, ghz={0: NOMINAL})
+    simulation = Simulation(nodes(1), jobs((0, 10, 1, 1.0)), changes, power=power(frequency=1.0))
+    simulation.run_until(4)
+    assert simulation.cluster.requested_time == [10]
+    simulation.run_until(6)
+    assert simulation.cluster.requested_time == [20]
+    assert simulation.run().finish_time.tolist() == [25]
+
+
 def test_the_present_power_knows_the_frequencies() -> None:
     """Objectives of environments add it to the power at the nominal frequency."""
     simulation = Simulation(two_types(), random_jobs(np.random.default_rng(5), 20, cores=8), AtRandom(5), seed=5)
