@@ -215,6 +215,23 @@ def test_a_site_is_written_and_read_again(tmp_path: Path) -> None:
     assert platform.memory[[0, 11]].tolist() == pytest.approx([128000 * MB_PER_MIB, 64000 * MB_PER_MIB])
 
 
+def test_a_site_file_that_is_cut_off_is_no_site(tmp_path: Path) -> None:
+    """At the end of whichever line; keys that are written below it, and other files, need no such end."""
+    site, notes = read(tmp_path, qos_txt=QOS, assoc_txt=ASSOC)
+    write_site(site, notes, tmp_path / "site")
+    file = tmp_path / "site" / "site.yaml"
+    text = file.read_text()
+    lines = text.splitlines(keepends=True)
+    for count in range(len(lines)):
+        file.write_text("".join(lines[:count]))
+        with pytest.raises(ConfigError, match=rf"got a file that is cut off after line {count}$" if count else "got nothing"):
+            load_site(tmp_path / "site")
+    file.write_text(text + "down: n3\n")
+    assert load_site(tmp_path / "site").down == "n3"
+    file.write_text("".join(lines[1:-1]))
+    assert load_site(tmp_path / "site") == site
+
+
 def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> None:
     conf = CONF.replace("bf_continue", "bf_continue,bf_licenses,assoc_limit_stop").replace(
         "select/cons_tres", "select/linear"
