@@ -115,7 +115,9 @@ class Calibration:
             if not (np.isfinite([lower, upper, *coefficients.ravel()]).all() and 0.0 <= made.weight <= 1.0):
                 raise ValueError
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise ValueError("expected coefficients, margins, waits and weight as 'hdsim when SITE --check' writes") from None
+            raise ValueError(
+                "expected coefficients, margins, waits and weight as 'hdsim when SITE --check' writes"
+            ) from None
         if made.coefficients.shape != (len(LEVELS), len(FEATURES) + 1):
             raise ValueError(f"expected 3 rows of {len(FEATURES) + 1} coefficients, got {made.coefficients.shape}")
         return made

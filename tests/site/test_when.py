@@ -329,7 +329,7 @@ def test_a_calibrated_interval_has_four_fifths_of_the_waits() -> None:
 def test_the_median_is_that_of_the_scenarios_as_far_as_they_were_nearer(
     factor: float, least: float, most: float
 ) -> None:
-    """By the waits before: with few of them a regression is far from scenarios that are right, and near to wrong ones."""
+    """With few waits a regression is worse than scenarios that are right, and better than wrong ones."""
     rng = np.random.default_rng(4)
 
     def samples(count: int) -> Samples:
@@ -516,7 +516,10 @@ def test_a_damaged_adjustment_is_one_line(tmp_path: Path) -> None:
         ("[]", "expected a table and an adjustment"),
         ('{"table": []}', "expected coefficients, margins, waits and weight"),
         (json.dumps({**good, "waits": math.inf, "table": []}), "expected coefficients, margins, waits and weight"),
-        (json.dumps({**good, "margins": [math.nan, 0.0], "table": []}), "expected coefficients, margins, waits and weight"),
+        (
+            json.dumps({**good, "margins": [math.nan, 0.0], "table": []}),
+            "expected coefficients, margins, waits and weight",
+        ),
         (json.dumps({**good, "table": [1]}), "expected a table"),
         (json.dumps({**good, "table": [{"name": "all", "waits": 1, "coverage": "x"}]}), "expected a table"),
     ):
