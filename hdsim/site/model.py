@@ -69,6 +69,8 @@ class Part(BaseModel):
 
 
 _Part = TypeVar("_Part", bound=Part)
+#: Lines before and after the keys that an import writes: a file with the first one only is cut off.
+_BEGIN, _END = "# begin of hdsim site import", "# end of hdsim site import"
 
 
 class NodePower(Part):
@@ -280,14 +282,16 @@ class Site(Part):
 
     def to_yaml(self) -> str:
         """Returns the text of a site file; values that are defaults are left out."""
-        return yaml.safe_dump(self.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True, width=120)
+        given = self.model_dump(exclude_defaults=True)
+        return f"{_BEGIN}\n{yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=120)}{_END}\n"
 
 
 def load_site(path: str | Path) -> Site:
     """Reads a site file, or that of a folder.
 
     Raises:
-        ConfigError: There is no such file, it is no YAML, or a key or a value is not allowed; each fault is a line.
+        ConfigError: There is no such file, it is cut off or no YAML, or a key or a value is not allowed; each fault is
+            a line.
     """
     path = Path(path)
     file = path / "site.yaml" if path.is_dir() else path
@@ -303,10 +307,15 @@ def read_document(file: Path, expected: str, given: str) -> Any:
         given: The path as the user gave it.
 
     Raises:
-        ConfigError: The file cannot be read or is no YAML.
+        ConfigError: The file cannot be read, is cut off or is no YAML.
     """
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        if _BEGIN in lines and _END not in lines:
+            expected = f"expected the line '{_END}' as 'hdsim site import' writes"
+            raise ConfigError(f"{expected}, got a file that is cut off after line {len(lines)}", where=str(file))
+        return yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"expected {expected}: {error.strerror}", where=given) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

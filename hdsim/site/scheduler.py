@@ -286,7 +286,7 @@ class SlurmScheduler:
         """
         table = self.jobs
         access = Access(among, table.features, table.feature, self._usual_service, self.calendar, *self._users)
-        return int(fitting_nodes(self.nodes, usage, table.demands, access, self._space, job, 0))
+        return int(fitting_nodes(self.nodes, usage, table.demands, self.running, access, self._space, job, 0))
 
     def fitting(self, job: int, among: Flags) -> dict[int, int]:
         """Returns those of (N,) nodes, in service or not, that a job would get if it started now, with CPUs on each."""
