@@ -38,7 +38,7 @@ IN_CI = (
     "slurm_backend.md",
 )
 #: Pages whose links are checked and whose blocks are not run.
-RESEARCH = sorted((ROOT / "research").glob("*.md"))
+RESEARCH = [*sorted((ROOT / "research").glob("*.md")), ROOT / "tests/README.md", ROOT / "deploy/README.md"]
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -40,10 +40,9 @@ SHORT = (
 
 @pytest.fixture
 def files(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the files of docs/plugins.md."""
-    page = (root / "docs/plugins.md").read_text()
-    for name, text in re.findall(r"^cat > (\w+\.py) <<'EOF'\n(.*?)^EOF$", page, re.M | re.S):
-        (tmp_path / name).write_text(text)
+    """A working directory with the plug-ins of the examples."""
+    for plugin in (root / "examples/plugins").glob("*.py"):
+        shutil.copy(plugin, tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
