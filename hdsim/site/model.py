@@ -119,7 +119,7 @@ class Partition(Part):
     priority_job_factor: int = Field(1, ge=0)
     preempt_mode: str | None = None
     grace_time: Seconds = 0.0
-    oversubscribe: str = "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n
+    oversubscribe: str = Field("NO", pattern=r"^(NO|EXCLUSIVE|(YES|FORCE)(:[1-9]\d{0,3})?)$")  # YES is YES:4
     exclusive_user: bool = False
     least_loaded: bool = False  # LLN
     qos: str | None = None  # whose limits hold for the jobs of the partition
@@ -133,6 +133,17 @@ class Partition(Part):
     max_memory_per_cpu: float | None = None
     max_memory_per_node: float | None = None
     billing_weights: dict[str, float] = {}  # TRESBillingWeights, memory per MiB
+
+    @property
+    def forces(self) -> bool:
+        """Whether jobs share CPUs whether they ask for it or not (OverSubscribe=FORCE:n)."""
+        return self.oversubscribe.startswith("FORCE")
+
+    @property
+    def most_on_cpu(self) -> int:
+        """Most jobs that share a CPU (OverSubscribe=YES:n, FORCE:n)."""
+        word, _, number = self.oversubscribe.partition(":")
+        return int(number or 4) if word in ("YES", "FORCE") else 1
 
 
 class Limits(Part):

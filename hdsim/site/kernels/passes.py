@@ -207,7 +207,7 @@ def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
 def make_space(usage: Usage, switches: int, partitions: int, users: int, jobs: int) -> Space:
     """Returns space for passes over nodes that are used."""
     nodes = len(usage.core)
-    ints = usage.cpus.copy(), usage.jobs.copy(), usage.gpus.copy(), usage.core, usage.capped.copy()
+    ints = usage.cpus.copy(), usage.jobs.copy(), usage.gpus.copy(), usage.core, usage.counted.copy()
     future = Usage(ints[0], usage.memory.copy(), *ints[1:])
     flags = np.zeros((3, nodes), np.bool_)
     return Space(
