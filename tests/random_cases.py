@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -47,6 +48,10 @@ class Elastic(hdsim.Agent):
             cluster.start(job, placement)
             started.add(job)
         movable = sorted(set(cluster.running) - started)
+        if movable and cluster.frequencies is not None:
+            points = cluster.frequencies.table.ghz.tolist()
+            ghz = points[(movable[0] + len(cluster.queue) + len(cluster.running)) % len(points)]
+            cluster.set_frequency(movable[0], ghz)
         if cluster.queue or not movable or movable[0] in resized:
             movable = [job for job in movable if job not in resized]
         if cluster.queue or not movable:
@@ -97,7 +102,7 @@ class Case:
     outages: list[ref.Outage]
     interval: float
     max_restarts: int
-    #: `frequency`, `cap`, `slows`, `sleep` and `timeout` of `reference.Site`.
+    #: `frequency`, `cap`, `soft`, `slows`, `sleep` and `timeout` of `reference.Site`.
     power: dict[str, Any]
 
     def reference(self, found: Mapping[tuple[int, int], list[int]]) -> ref.Site:
@@ -114,7 +119,8 @@ class Case:
                         cores=kind["cores"],
                         gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
                         power=kind["power"] / kind["cores"],
-                        bandwidth=kind["mem_bw"],
+                        bandwidth=kind.get("mem_bw", math.inf),
+                        gpu="type" in kind,
                         ghz=kind["clock_rate"],
                         points={p["ghz"]: p["static_watts"] + p["dynamic_watts"] for p in kind.get("frequencies", [])},
                     )
@@ -145,6 +151,7 @@ class Case:
             memory_bandwidth=[job.bandwidth for job in rows],
             walltime=[job.walltime for job in rows],
             fixed_duration=[job.fixed for job in rows],
+            requested_gpus=[job.gpus for job in rows],
             original_submission_time=[job.origin for job in rows],
             further={"frequency_bound": np.array([job.bound for job in rows])},
         )
@@ -181,11 +188,15 @@ class Case:
 
     def _management(self) -> dict[str, Any]:
         """The power management for hdsim."""
-        keys = {key: self.power[key] for key in ("frequency", "cap") if key in self.power}
+        keys = {key: self.power[key] for key in ("frequency",) if key in self.power}
         if "sleep" in self.power:
             keys |= {"suspend_time": self.power["timeout"], "suspend_rate": None, "resume_rate": None}
-        if self.power.get("slows"):
-            keys["when_capped"] = "slow"
+        if "cap" in self.power:
+            with tempfile.NamedTemporaryFile("w", suffix=".csv", delete=False) as file:
+                file.write("time,watts\n" + "".join(f"{time!r},{watts!r}\n" for time, watts in self.power["cap"]))
+            keys["cap"] = file.name
+            keys["cap_kind"] = "soft" if self.power["soft"] else "hard"
+            keys["when_capped"] = "slow" if self.power["slows"] else "wait"
         return {"_target_": "hdsim.power.PowerManagement", **keys}
 
 
@@ -293,7 +304,34 @@ def make(number: int, jobs: int | None = None) -> Case:
     plain = classic is not None and classic.backfill in ("none", "greedy") and contention == "none"
     if plain and not (power or failing) and rng.random() < 0.5:
         power = sleeping(rng, document, times)
+    if classic is not None and classic.backfill in ("none", "greedy") and not power and rng.random() < 0.4:
+        accelerate(rng, document, rows)
     return Case(number, kind, document, rows, classic, contention, kill, outages, interval, max_restarts, power)
+
+
+def accelerate(rng: np.random.Generator, document: dict[str, Any], rows: list[ref.Job]) -> None:
+    """Gives nodes GPUs, and jobs those that could start on the idle machine."""
+    kinds, nodes = document["types"]["processor"], document["types"]["node"]
+    kinds["gpu"] = {"type": "GPU", "cores": int(rng.integers(1, 3)), "clock_rate": 1.0, "dpflops_per_cycle": 9}
+    kinds["gpu"]["power"] = float(rng.integers(20, 200))
+    room = []
+    for node in nodes.values():
+        cores = sum(kinds[item["type"]]["cores"] * item["number"] for item in node["processors"])
+        boards = int(rng.integers(0, 4))
+        if boards:
+            node["processors"].append({"type": "gpu", "number": boards})
+        memory = node["memory"]["capacity"] * 1000 if "memory" in node else math.inf
+        room.append((cores, boards * kinds["gpu"]["cores"], memory))
+    rooms = dict(zip(nodes, room, strict=True))
+    for k, job in enumerate(rows):
+        wanted = replace(job, gpus=int(rng.choice([0, 0, 1, 2, job.cores])))
+        parts, cores, gpus = ref.parts_of(wanted)
+        each = [rooms[entry["type"]] for entry in document["clusters"][0]["nodes"]]
+        if wanted.gpus and parts <= sum(
+            int(min(has // cores, devices // gpus, memory // (cores * job.memory) if job.memory else math.inf))
+            for has, devices, memory in each
+        ):
+            rows[k] = wanted
 
 
 def sleeping(rng: np.random.Generator, document: dict[str, Any], times: Callable[[Any], Any]) -> dict[str, Any]:
@@ -337,7 +375,7 @@ def managed(
     bound = rng.choice([0.0, 0.3, 0.7, 1.0], len(rows))
     rows[:] = [replace(job, bound=float(b)) for job, b in zip(rows, bound, strict=True)]
     power: dict[str, Any] = {"frequency": float(rng.choice(ghz))} if rng.random() < 0.6 else {}
-    if classic is None or classic.backfill not in ("none", "greedy"):
+    if rng.random() < 0.3:
         return power or {"frequency": float(rng.choice(ghz))}
     cores = [
         (kind["power"] / kind["cores"], max(point["static_watts"] + point["dynamic_watts"] for point in points))
@@ -350,8 +388,14 @@ def managed(
     widest = int(rng.integers(1, len(cores) // 2 + 2))
     rows[:] = [replace(job, cores=min(job.cores, widest)) for job in rows]
     most = sum(sorted((computing for _, computing in cores), reverse=True)[:widest])
-    power["cap"] = (0.25 * sum(idle for idle, _ in cores) + most) * float(rng.uniform(1.0, 1.2))
-    power["slows"] = bool(rng.random() < 0.5)
+    highest = (0.25 * sum(idle for idle, _ in cores) + most) * float(rng.uniform(1.0, 1.2))
+    last = max(job.submit for job in rows)
+    times = [0.0, *np.sort(rng.uniform(0, 1.5 * last + 1, int(rng.integers(0, 6)))).tolist()]
+    lowest = 0.05 * sum(idle for idle, _ in cores)
+    watts = rng.uniform(lowest * 1.0001, max(highest, lowest * 1.001), len(times)).tolist()
+    power["cap"] = list(zip(times, [*watts[:-1], max(highest, lowest * 1.001)], strict=True))
+    power["soft"] = classic is None or classic.backfill not in ("none", "greedy")
+    power["slows"] = not power["soft"] and bool(rng.random() < 0.5)
     return power
 
 
@@ -389,20 +433,24 @@ def differences(case: Case, site: ref.Site, result: hdsim.Result) -> list[str]:
 
 
 def compare(case: Case) -> tuple[list[str], Counter[str]]:
-    """Differences of the default replay and of the engine with checks; which of them ran, and how often EASY searched.
+    """Differences of the default replay, of the engine with checks and of a fork from an instant of the replay.
 
-    Where EASY finds cores by a search, the documents tell that the candidate starts and not where. The reference
-    follows the default replay there.
+    Returned with them is how often which mode ran, and how many candidates of EASY got cores by a search. There the
+    documents tell that the candidate starts and not where, and the reference follows the default replay.
     """
-    results = [case.simulation(check=check).run() for check in (False, True)]
-    site = case.reference({key: cores for key, (_, _, cores) in starts(results[0]).items()})
+    results = {name: case.simulation(check=name == "checked").run() for name in ("default", "checked")}
+    found = starts(results["default"])
+    site = case.reference({key: cores for key, (_, _, cores) in found.items()})
+    halfway = case.simulation()
+    halfway.run_until(sorted(begin for begin, _, _ in found.values())[case.number % len(found)])
+    results["fork"] = halfway.fork(runtimes="actual", arrivals="actual").run()
     ran = Counter({"searched": len(site.searched)}) + Counter()
-    found = []
-    for name, result in zip(("default", "checked"), results, strict=True):
+    lines = []
+    for name, result in results.items():
         mode = str(result.engine["mode"])
-        ran[mode] += 1
-        found += [f"{name} ({mode}): {line}" for line in differences(case, site, result)]
-    return found, ran
+        ran[mode] += name != "fork"
+        lines += [f"{name} ({mode}): {line}" for line in differences(case, site, result)]
+    return lines, ran
 
 
 def main() -> None:

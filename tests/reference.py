@@ -1092,7 +1092,8 @@ class Site:
         interval: Work between two checkpoints, s at reference speed; infinite: an interrupted job begins again.
         max_restarts: A job restarted so often fails with the next failure.
         frequency: Frequency of all jobs in GHz, None for the nominal one.
-        cap: Hard cap on the power of the machine, W, for schedulers without reservations.
+        cap: Steps (s, W) of the cap on the power of the machine, the first at 0; none: there is no cap.
+        soft: The cap is only measured. A hard one is for schedulers without reservations.
         slows: A job that would break the cap starts at the highest frequency at which it does not.
         sleep: States of each node, where nodes sleep, for schedulers without reservations.
         timeout: Seconds after which an idle node goes down.
@@ -1112,7 +1113,8 @@ class Site:
     interval: float = math.inf
     max_restarts: int = 100
     frequency: float | None = None
-    cap: float = math.inf
+    cap: Sequence[tuple[float, float]] = ()
+    soft: bool = False
     slows: bool = False
     sleep: Sequence[Sleep] = ()
     timeout: float = math.inf
@@ -1130,8 +1132,8 @@ class Site:
         self.ghz = self.frequency or self.nominal
         #: Jobs with the requested times that schedulers see.
         self.seen = [changed(job, requested=job.requested * job.stretch(self.nominal / self.ghz)) for job in self.jobs]
-        #: (time, W of all cores, cores held) behind each instant.
-        self.power: list[tuple[float, float, int]] = []
+        #: (time, W, W above the cap, cores held, GPUs held) behind each instant.
+        self.power: list[tuple[float, float, float, int, int]] = []
         #: Jobs that hold cores and wait for their nodes.
         self.starting: dict[int, Attempt] = {}
         # "up", "down" (going down), "off" or "boot"; since when a node is idle; when one that goes down is off, and one
@@ -1148,11 +1150,9 @@ class Site:
     def start(self, job: int, given: tuple[list[int], list[int]]) -> None:
         """Starts a job on cores that the cluster has given it."""
         self.queue.remove(job)
-        spec = self.jobs[job]
-        ghz = self._allowed(given[0])
+        ghz = self._allowed(job, given)
         assert ghz is not None
-        requested = spec.requested * spec.stretch(self.nominal / ghz) / self.cluster.peak(spec, given[1])
-        run = Attempt(job, self.now, *given, self.now + requested, self.left[job], self.now, ghz)
+        run = Attempt(job, self.now, *given, self._expected(job, given, ghz), self.left[job], self.now, ghz)
         for node in {self.platform.processors[p].node for p in run.processors}:
             if self.state[node] == "off":
                 self.state[node] = "boot"
@@ -1169,18 +1169,38 @@ class Site:
         if self.sleep:
             limit = self._not_needed(self.jobs[job])
         given = self.cluster.allocate(self.jobs[job], rule, limit)
-        if given is not None and self._allowed(given[0]) is None:
+        if given is not None and self._allowed(job, given) is None:
             self.return_cores(job, given)
             return None
         return given
 
-    def _allowed(self, cores: Sequence[int]) -> float | None:
+    def _expected(self, job: int, given: tuple[list[int], list[int]], ghz: float) -> float:
+        """When a job that starts now is expected to end."""
+        spec = self.jobs[job]
+        return self.now + spec.requested * spec.stretch(self.nominal / ghz) / self.cluster.peak(spec, given[1])
+
+    def limit(self) -> float:
+        """The present cap, W."""
+        return next((watts for begin, watts in reversed(self.cap) if begin <= self.now), math.inf)
+
+    def _allowed(self, job: int, given: tuple[list[int], list[int]]) -> float | None:
         """The highest frequency, at most that of all jobs, at which a job can begin on cores under the cap, if any."""
         lower = [ghz for ghz in self.platform.processors[0].points if ghz < self.ghz] if self.slows else []
-        for ghz in [self.ghz, *sorted(lower, reverse=True)]:
-            if self.cap == math.inf or self._watts(dict.fromkeys(cores, ghz), self.cluster.down) <= self.cap + 1e-9:
-                return ghz
-        return None
+        return next((ghz for ghz in [self.ghz, *sorted(lower, reverse=True)] if self._fits(job, given, ghz)), None)
+
+    def _fits(self, job: int, given: tuple[list[int], list[int]], ghz: float) -> bool:
+        """Whether a start now breaks the cap neither now nor at a later step, if jobs that run end when expected.
+
+        One that has not ended when expected goes on.
+        """
+        if self.soft or not self.cap:
+            return True
+        end, more = self._expected(job, given, ghz), dict.fromkeys(given[0], ghz)
+        for time, cap in [(self.now, self.limit()), *(step for step in self.cap if self.now < step[0] < end)]:
+            runs = [run for run in self.running.values() if time == self.now or not self.now < run.expected <= time]
+            if self._watts(runs, more, self.cluster.down) > cap + 1e-9:
+                return False
+        return True
 
     def _not_needed(self, job: Job) -> dict[int, int]:
         """No cores on the nodes that are not up, but for the fewest: those that boot, then are off, then go down."""
@@ -1200,14 +1220,17 @@ class Site:
         """Whether a job holds cores of a node."""
         return any(len(self.cluster.idle[i]) < p.cores for i, p in self.cluster.cpus if p.node == node)
 
-    def _watts(self, more: Mapping[int, float] | None = None, idle: Collection[int] = ()) -> float:
+    def _watts(
+        self, runs: Collection[Attempt], more: Mapping[int, float] | None = None, idle: Collection[int] = ()
+    ) -> float:
         """Power of the nodes that are not out of service, W.
 
         Args:
+            runs: The running jobs.
             more: GHz of cores that are to compute beside those of running jobs.
             idle: Nodes that are out of service and count as idle.
         """
-        ghz = {core: run.ghz for run in self.running.values() for core in run.cores} | dict(more or {})
+        ghz = {core: run.ghz for run in runs for core in run.cores} | dict(more or {})
         watts = 0.0
         for node, sleep in enumerate(self.sleep):
             computes = any(self.platform.processors[self.platform.processor_of[core]].node == node for core in ghz)
@@ -1237,6 +1260,12 @@ class Site:
         run.processors = [self.platform.processor_of[core] for core in run.cores]
         for core, processor in zip(run.cores, run.processors, strict=True):
             self.cluster.take(spec, core, processor)
+
+    def set_frequency(self, job: int, ghz: float) -> None:
+        """Has a running job at another frequency."""
+        run = self.running[job]
+        self._advance(run)
+        run.ghz = ghz
 
     # How time passes
 
@@ -1271,7 +1300,8 @@ class Site:
         held: list[list[int]] = [[] for _ in self.platform.processors]
         for job, run in self.running.items():
             for p in run.processors:
-                held[p].append(job)
+                if not self.platform.processors[p].gpu:
+                    held[p].append(job)
         for i, processor in enumerate(self.platform.processors):
             found = CONTENTION[self.contention]([self.jobs[job].bandwidth for job in held[i]], processor.bandwidth)
             shares.update(zip([(job, i) for job in held[i]], found, strict=True))
@@ -1279,8 +1309,9 @@ class Site:
             spec = self.jobs[job]
             rate = 1.0
             if not spec.fixed:
-                slowest = min(self.platform.processors[p].gflops * shares[job, p] for p in run.processors)
-                rate = slowest / self.platform.reference_gflops * (len(run.cores) / spec.cores)
+                owners = [(p, self.platform.processors[p]) for p in run.processors]
+                slowest = min(owner.gflops * shares[job, p] for p, owner in owners if not owner.gpu)
+                rate = slowest / self.platform.reference_gflops * (len(run.cores) / (spec.cores + spec.gpus))
                 rate /= spec.stretch(self.nominal / run.ghz)
             if rate != run.rate:
                 self._advance(run)
@@ -1314,11 +1345,15 @@ class Site:
             times = [end for end, _ in ends]
             times += [job.submit for job in self.jobs[arrived : arrived + 1]] + changes[:1]
             times += [self._next_change(node) for node in range(len(self.sleep))]
+            steps = [time for time, _ in self.cap if time > self.now]
+            only_step, before = min(steps, default=math.inf) < min(times, default=math.inf), self.limit()
+            times += steps
             assert times, f"jobs {self.queue} are left that can never run"
             self.now = min(times)
             for end, run in ends:
                 if end <= self.now:
-                    late = run.due() >= limit(run) if self.jobs[run.job].fixed else run.due() > limit(run)
+                    fixed = self.jobs[run.job].fixed
+                    late = run.due() >= limit(run) if fixed else run.due() > limit(run) + 1e-12 * self.now
                     self._leave(run, "killed" if late else "completed")
             for node in range(len(self.sleep)):
                 if self._next_change(node) <= self.now:
@@ -1339,9 +1374,12 @@ class Site:
             while arrived < len(self.jobs) and self.jobs[arrived].submit == self.now:
                 self.queue.append(arrived)
                 arrived += 1
-            self.decide(self)
+            if not only_step or (self.limit() > before and not self.soft):
+                self.decide(self)
             self._rates()
-            self.power.append((self.now, self._watts(), sum(len(run.cores) for run in self.running.values())))
+            held = [self.platform.processors[p].gpu for run in self.running.values() for p in run.processors]
+            watts = self._watts(self.running.values())
+            self.power.append((self.now, watts, max(0.0, watts - self.limit()), held.count(False), held.count(True)))
         return self
 
     # What comes out
@@ -1384,19 +1422,34 @@ class Site:
             for name, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
                 figures[f"{name}_{key}"] = percentile(row, share)
         makespan = finish - self.jobs[0].submit
-        spans = [(a, min(b[0], finish)) for a, b in pairwise([*self.power, (math.inf, 0.0, 0)]) if a[0] < finish]
-        energy = math.fsum(watts * (end - begin) for (begin, watts, _), end in spans)
-        busy = math.fsum(held * (end - begin) for (begin, _, held), end in spans)
-        cores = sum(processor.cores for processor in self.platform.processors)
-        return figures | {
+        after = [*(time for time, *_ in self.power[1:]), math.inf]
+        spans = [
+            (min(end, finish) - begin, *amounts)
+            for (begin, *amounts), end in zip(self.power, after, strict=True)
+            if begin < finish
+        ]
+
+        def integral(column: int) -> float:
+            return math.fsum(span[0] * span[column] for span in spans)
+
+        energy = integral(1)
+        gpus = sum(p.cores for p in self.platform.processors if p.gpu)
+        cores = sum(p.cores for p in self.platform.processors) - gpus
+        figures |= {
             "makespan": makespan,
-            "utilization": busy / (cores * makespan),
+            "utilization": integral(3) / (cores * makespan),
             "energy_joules": energy,
             "edp": energy * makespan,
             "ed2p": energy * makespan**2,
-            "peak_power_watts": max(watts for (begin, watts, _), end in spans if end > begin),
+            "peak_power_watts": max(span[1] for span in spans if span[0] > 0),
             "throughput": len(self.jobs) / makespan * 3600,
         }
+        if gpus:
+            figures["gpu_utilization"] = integral(4) / (gpus * makespan)
+        if self.cap:
+            figures["seconds_above_cap"] = math.fsum(span[0] for span in spans if span[2] > 1e-9)
+            figures["joules_above_cap"] = integral(2)
+        return figures
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -1617,7 +1670,8 @@ def elastic(site: Site) -> None:
     """Serves the queue in order; shrinks and grows jobs in the same pass as starts.
 
     Where a job does not fit, running jobs give the upper half of their cores, one after the other, until it fits.
-    Without a queue the first running job takes the idle cores of its nodes.
+    Without a queue the first running job takes the idle cores of its nodes. Where there are frequencies, that of the
+    first job changes with the number of jobs.
     """
 
     def movable() -> list[int]:
@@ -1635,6 +1689,10 @@ def elastic(site: Site) -> None:
         if given is None:
             break
         site.start(job, given)
+    points = sorted(site.platform.processors[0].points)
+    if points and movable():
+        first = min(movable())
+        site.set_frequency(first, points[(first + len(site.queue) + len(site.running)) % len(points)])
     oldest = min((job for job in movable() if job not in resized), default=None)
     if not site.queue and oldest is not None:
         run, spec = site.running[oldest], site.jobs[oldest]
