@@ -186,6 +186,9 @@ class PredictiveSuspend(PowerManagement):
     def __init__(
         self, platform: Platform, wait_watts: float = 15_000, memory: float | str = "30d", **settings: Any
     ) -> None:
+        if "suspend_time" in settings:
+            message = "expected none, since power=predictive chooses how long nodes stay up"
+            raise ConfigError(message, where="power.suspend_time")
         super().__init__(platform, suspend_time=0, **settings)
         require("power", {"wait_watts": POSITIVE}, {"wait_watts": wait_watts})
         self._memory = duration(memory, "power.memory")
@@ -272,7 +275,7 @@ def _frequency(platform: Platform, ghz: Any, *, slows: bool) -> float | None:
 def _named(platform: Platform, names: Collection[str]) -> np.ndarray:
     """Returns the (N,) nodes that names of nodes, node types and clusters stand for."""
     where = "power.exclude"
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"expected a list of names such as [login], got {names!r}", where=where)
     nodes: dict[str, Sequence[int]] = {}
     for kind, known in (
@@ -300,6 +303,8 @@ def read_caps(spec: float | str | Mapping[str, Any] | None, platform: Platform, 
     if spec is None:
         return ()
     named = spec if isinstance(spec, Mapping) else {MACHINE: spec}
+    if not named:
+        raise ConfigError("expected limits by names such as machine, got none (null: no limit)", where="power.cap")
     scopes = _scopes(platform)
     idle = node_power(platform, IDLE_PACKAGE, NodeState.IDLE)
     caps = []

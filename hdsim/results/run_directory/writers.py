@@ -6,6 +6,7 @@ other tools read them. Every file appears whole or not at all.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -44,6 +45,8 @@ from hdsim.util.files import csv_fields, replacing, write_csv
 if TYPE_CHECKING:
     from hdsim.results.costs import Costs
     from hdsim.results.replay import FullReplay
+
+log = logging.getLogger(__name__)
 
 _STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
 _REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
@@ -106,11 +109,18 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
 
 
 def _write_costs(path: Path, result: FullReplay, costs: Costs) -> None:
-    """Writes costs_by_hour.csv, costs_by_job.csv and costs_by_owner.csv; what is not known is empty."""
-    hours = costs.hours()
-    columns = [*hours.amounts, hours.peak_watts, hours.price, hours.carbon]
-    rows: Iterable[Sequence[Any]] = zip(hours.begins, hours.dates, *columns, strict=True)
-    write_csv(path / "costs_by_hour.csv", HOUR_COLUMNS, ([_cell(one) for one in row] for row in rows))
+    """Writes costs_by_hour.csv, costs_by_job.csv and costs_by_owner.csv; what is not known is empty.
+
+    Of runs of more than 100 years there are no costs by hour.
+    """
+    rows: Iterable[Sequence[Any]]
+    if costs.lists_hours:
+        hours = costs.hours()
+        columns = [*hours.amounts, hours.peak_watts, hours.price, hours.carbon]
+        rows = zip(hours.begins, hours.dates, *columns, strict=True)
+        write_csv(path / "costs_by_hour.csv", HOUR_COLUMNS, ([_cell(one) for one in row] for row in rows))
+    else:
+        log.warning("costs_by_hour.csv is left out: the run is longer than 100 years")
     ran = costs.paying
     columns = [*(amounts[ran] for amounts in costs.jobs), costs.job_peaks[ran]]
     rows = zip(result.workload.job_id[ran].tolist(), *columns, strict=True)
