@@ -79,7 +79,8 @@ class ClassicAgent(Agent):
 
     def _follow(self, cluster: Cluster, rules: StockRules) -> None:
         """Creates the queues for some rules."""
-        predicted = self._estimates is not None
+        # Predictions, and times at a frequency, are the cluster's.
+        predicted = self._estimates is not None or cluster.frequencies is not None
         self._queue = self._candidates = make_queue(cluster, rules.order, predicted=predicted)
         if rules.candidates:
             self._candidates = make_queue(cluster, rules.candidates, predicted=predicted)
@@ -104,8 +105,10 @@ class ClassicAgent(Agent):
                 self._head = None
         if backfill is not None:
             backfill.ended(cluster)
-        # A full cluster needs no pass, except to commit to the next head; without core ids a job may request no CPU.
-        if not cluster.queue or not (rules.commit_head or not cluster.has_core_ids or cluster.n_idle):
+        # A full cluster needs no pass, except to commit to the next head, and to reserve for it beside slowed jobs;
+        # without core ids a job may request no CPU.
+        full = not (rules.commit_head or cluster.has_slowed or not cluster.has_core_ids or cluster.n_idle)
+        if full or not cluster.queue:
             return
         if rules.order.dynamic:
             queue.refresh(cluster)

@@ -69,6 +69,8 @@ class Part(BaseModel):
 
 
 _Part = TypeVar("_Part", bound=Part)
+#: Lines before and after the keys that an import writes: a file with the first one only is cut off.
+_BEGIN, _END = "# begin of hdsim site import", "# end of hdsim site import"
 
 
 class NodePower(Part):
@@ -117,7 +119,7 @@ class Partition(Part):
     priority_job_factor: int = Field(1, ge=0)
     preempt_mode: str | None = None
     grace_time: Seconds = 0.0
-    oversubscribe: str = "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n
+    oversubscribe: str = Field("NO", pattern=r"^(NO|EXCLUSIVE|(YES|FORCE)(:[1-9]\d{0,3})?)$")  # YES is YES:4
     exclusive_user: bool = False
     least_loaded: bool = False  # LLN
     qos: str | None = None  # whose limits hold for the jobs of the partition
@@ -131,6 +133,17 @@ class Partition(Part):
     max_memory_per_cpu: float | None = None
     max_memory_per_node: float | None = None
     billing_weights: dict[str, float] = {}  # TRESBillingWeights, memory per MiB
+
+    @property
+    def forces(self) -> bool:
+        """Whether jobs share CPUs whether they ask for it or not (OverSubscribe=FORCE:n)."""
+        return self.oversubscribe.startswith("FORCE")
+
+    @property
+    def most_on_cpu(self) -> int:
+        """Most jobs that share a CPU (OverSubscribe=YES:n, FORCE:n)."""
+        word, _, number = self.oversubscribe.partition(":")
+        return int(number or 4) if word in ("YES", "FORCE") else 1
 
 
 class Limits(Part):
@@ -280,14 +293,16 @@ class Site(Part):
 
     def to_yaml(self) -> str:
         """Returns the text of a site file; values that are defaults are left out."""
-        return yaml.safe_dump(self.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True, width=120)
+        given = self.model_dump(exclude_defaults=True)
+        return f"{_BEGIN}\n{yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=120)}{_END}\n"
 
 
 def load_site(path: str | Path) -> Site:
     """Reads a site file, or that of a folder.
 
     Raises:
-        ConfigError: There is no such file, it is no YAML, or a key or a value is not allowed; each fault is a line.
+        ConfigError: There is no such file, it is cut off or no YAML, or a key or a value is not allowed; each fault is
+            a line.
     """
     path = Path(path)
     file = path / "site.yaml" if path.is_dir() else path
@@ -303,10 +318,15 @@ def read_document(file: Path, expected: str, given: str) -> Any:
         given: The path as the user gave it.
 
     Raises:
-        ConfigError: The file cannot be read or is no YAML.
+        ConfigError: The file cannot be read, is cut off or is no YAML.
     """
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        if _BEGIN in lines and _END not in lines:
+            expected = f"expected the line '{_END}' as 'hdsim site import' writes"
+            raise ConfigError(f"{expected}, got a file that is cut off after line {len(lines)}", where=str(file))
+        return yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"expected {expected}: {error.strerror}", where=given) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -149,3 +149,9 @@ def test_orders_of_candidates_and_nodes_with_memory() -> None:
 def test_faults(settings: dict[str, Any], facility: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         hdsim.simulate(MACHINE, two_jobs(3600), deferring(**settings), facility=facility or "none")
+
+
+def test_windows_of_more_than_a_century_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"agent.defer: expected submissions of at most 100 years .* got 127 years"):
+        jobs = two_jobs(3600).replaced(submission_time=np.array([0.0, 4e9]))
+        hdsim.simulate(MACHINE, jobs, deferring(defer="night"), facility={**FACILITY, "carbon": 1})
