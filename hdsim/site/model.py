@@ -7,12 +7,13 @@ as Slurm writes limits (``2-12:00:00``) or with a unit (``24h``).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.site.formats import UNLIMITED, parse_time
@@ -48,6 +49,12 @@ def _seconds(value: Any) -> Any:
         return parse_time(value) if ":" in value or "-" in value else parse_duration(value)
     except ValueError:
         raise ValueError(f"expected seconds, 24h, 2-12:00:00 or UNLIMITED, got {shown(value)}") from None
+
+
+def _oversubscribe(value: str) -> str:
+    if not re.fullmatch(r"NO|EXCLUSIVE|(YES|FORCE)(:[1-9]\d{0,3})?", value):
+        raise ValueError(f"expected NO, EXCLUSIVE, YES:n or FORCE:n, got {shown(value)}")
+    return value
 
 
 def _or_null(value: float) -> float | None:
@@ -119,7 +126,7 @@ class Partition(Part):
     priority_job_factor: int = Field(1, ge=0)
     preempt_mode: str | None = None
     grace_time: Seconds = 0.0
-    oversubscribe: str = Field("NO", pattern=r"^(NO|EXCLUSIVE|(YES|FORCE)(:[1-9]\d{0,3})?)$")  # YES is YES:4
+    oversubscribe: Annotated[str, AfterValidator(_oversubscribe)] = "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n; YES is YES:4
     exclusive_user: bool = False
     least_loaded: bool = False  # LLN
     qos: str | None = None  # whose limits hold for the jobs of the partition

@@ -277,6 +277,9 @@ class _Jobs:
             self.change(last, last["restarts"] > 0, "runs of requeued and preempted jobs: one job with restarts")
             self.change(last, last["before_resizing"] > 0, "jobs that were resized: as of their last size")
             single = pl.concat([single, last.select(single.columns)])
+        late = single.select(pl.col("submit") > pl.col("start")).to_series()
+        self.change(single, late, "Submit after Start: that of Start")
+        single = single.with_columns(submit=pl.min_horizontal("submit", "start"))
         restarts = pl.max_horizontal("restarts", pl.col("known_restarts").fill_null(0).cast(pl.Int64))
         jobs = single.with_columns(restarts=restarts).sort("submit", "number", "file", "line")
         self.change(

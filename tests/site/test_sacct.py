@@ -377,6 +377,11 @@ def test_steps_arrays_het_jobs_and_repeated_runs(tmp_path: Path) -> None:
             {"recorded_nodes": "zz[1-2]"},
             "nodes that slurm.conf does not have: --from takes others",
         ),
+        (
+            {"Submit": "2026-03-02T11:00:00", "Start": "2026-03-02T10:01:00"},
+            {"submission_time": seconds("2026-03-02T10:01:00")},
+            "Submit after Start: that of Start",
+        ),
         ({"Start": "gestern"}, {"recorded_start": None}, "Start that is no time: taken as unknown"),
         (
             {"Submit": "Unknown"},
@@ -675,7 +680,7 @@ def test_the_hour_that_occurs_twice(tmp_path: Path) -> None:
 
 
 def test_an_hour_that_the_clock_passes_over_and_zones(tmp_path: Path) -> None:
-    rows = [row(Submit="2026-03-29T02:30:00", Eligible="2026-03-29T03:00:00", Start="2026-03-29T03:10:00")]
+    rows = [row(Submit="2026-03-29T02:30:00", Eligible="2026-03-29T03:00:00", Start="2026-03-29T03:40:00")]
     jobs, counts = jobs_of(tmp_path, *rows, zone="Europe/Berlin")
     assert jobs["submission_time"].to_list() == [seconds("2026-03-29T01:30:00")]
     assert counts["Submit in the hour that the clock passes over: an hour later"] == 1

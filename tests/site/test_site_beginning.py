@@ -169,6 +169,20 @@ def test_jobs_stand_still_for_one_that_stands_still_itself_at_the_begin() -> Non
     assert list(result.columns["suspended"]) == [46.0, 10.0, 0.0]
 
 
+def test_time_in_which_a_job_stands_still_counts_as_usage() -> None:
+    """As slurmctld 22.05 has it, which counted 4007 CPU-seconds of 8 CPUs after 300 s of work and 201 s without."""
+    weights = {"type": "multifactor", "weight_fair_share": 1000, "calculation_period": 10, "decay_half_life": 0}
+    site = make_site(**SUSPENDING, priority=weights)
+    log = tiers(site, [(0.0, 100.0, 8, "lo"), (10.0, 30.0, 2, "hi")])
+    agent = SlurmAgent(site)
+    result = simulate(Platform.from_dict(platform_document(site), "test"), log, agent)
+    assert result.finish_time.tolist() == [130, 40]
+    multifactor = agent.state_at(140.0).multifactor
+    recorded_usage = RecordedUsage(site, log).at(_FIRST + 140.0)
+    assert multifactor is not None and recorded_usage is not None
+    assert multifactor.fair_share.shares.usage[0] == recorded_usage.billing[0] == 8 * 130 + 2 * 30
+
+
 @pytest.mark.parametrize("nodes", ["n[1-2]", "", "n9"])
 def test_running_jobs_without_known_nodes_are_on_some_that_suffice(nodes: str) -> None:
     site = make_site()

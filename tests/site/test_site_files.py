@@ -341,6 +341,11 @@ FAULTS: list[tuple[str, dict[str, str], str]] = [
         r'slurm.conf:20: expected Key=Value, got "Sockets 2"',
     ),
     (
+        "shares of CPUs",
+        {"slurm_conf": CONF.replace("=EXCLUSIVE", "=FORCE:0")},
+        r'partitions.gpu.oversubscribe: expected NO, EXCLUSIVE, YES:n or FORCE:n, got "FORCE:0"',
+    ),
+    (
         "a weight",
         {"slurm_conf": CONF.replace("Age=1000", "Age=-5")},
         r"priorityweightage: expected a number of at least 0",
