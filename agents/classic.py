@@ -99,10 +99,7 @@ class ClassicAgent(Agent):
         if candidates is not queue:
             candidates.add(cluster.submitted)
         if cluster.withdrawn:
-            for waiting in {queue, candidates}:
-                waiting.drop(cluster.withdrawn)
-            if self._head in cluster.withdrawn:
-                self._head = None
+            self._forget(cluster.withdrawn)
         if backfill is not None:
             backfill.ended(cluster)
         # A full cluster needs no pass, except to commit to the next head, and to reserve for it beside slowed jobs;
@@ -117,6 +114,13 @@ class ClassicAgent(Agent):
         head = queue.head() if backfill is not None and backfill.serves_head else self._serve(cluster, rules)
         if head is not None and backfill is not None:
             backfill.backfill(cluster, queue, candidates, head)
+
+    def _forget(self, jobs: list[int]) -> None:
+        """Removes jobs from the queues."""
+        for waiting in {self._queue, self._candidates}:
+            waiting.drop(jobs)
+        if self._head in jobs:
+            self._head = None
 
     def _serve(self, cluster: Cluster, rules: StockRules) -> int | None:
         """Starts jobs in order until one does not fit; returns that job."""

@@ -10,6 +10,7 @@ import inspect
 import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -105,17 +106,24 @@ def default_settings(command: str) -> dict[str, str]:
 def keys(described: Mapping[str, str], command: str) -> str:
     """Keys with their descriptions, and their defaults in a configuration without overrides."""
     defaults = default_settings(command)
-    lines = ["| key | takes | default |", "|---|---|---|"]
+    lines = []
     own = [key.partition(".")[0] for key, text in described.items() if text.endswith("of your own: a file")]
     for key, description in described.items():
         if key.partition(".")[0] in own and key.endswith((".path", "._target_")):
             continue
-        default = f"`{defaults[key]}`" if key in defaults else ""
-        lines.append(f"| `{key}` | {description} | {default} |")
+        default = f" (`{defaults[key]}`)" if key in defaults else ""
+        lines.append(item(f"`{key}`{default}: {description}"))
     if own:
         groups = ", ".join(f"`{group}`" for group in own)
-        lines.append(f"| `GROUP.path`, `GROUP._target_` | a file, `package.Class` of your own, for {groups} | |")
+        lines.append(item(f"`GROUP.path`, `GROUP._target_`: a file, `package.Class` of your own, for {groups}"))
     return "\n".join(lines)
+
+
+def item(text: str) -> str:
+    """An entry of a list in lines of the length of the others."""
+    return textwrap.fill(
+        text, 120, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def settings_of(option: str) -> str:

@@ -298,7 +298,8 @@ def read_caps(spec: float | str | Mapping[str, Any] | None, platform: Platform, 
     """Returns the caps of a setting ``power.cap``; see :class:`PowerManagement`.
 
     Raises:
-        ConfigError: A limit is none of what is allowed, or a hard one is below the power of the idle nodes.
+        ConfigError: A limit is none of what is allowed, its nodes draw no power, or a hard one is below the power of
+            the idle nodes.
     """
     if spec is None:
         return ()
@@ -316,6 +317,8 @@ def read_caps(spec: float | str | Mapping[str, Any] | None, platform: Platform, 
             )
         nodes = scopes[name]
         highest = float(node_power(platform, COMPUTING, NodeState.ON)[nodes].sum())
+        if not highest > 0:
+            raise ConfigError(f"expected nodes that draw power, those of {platform.name} draw none", where=where)
         times, watts = _limit(value, highest, where)
         least = float(idle[nodes].sum())
         if hard and watts.min() < least:

@@ -1207,6 +1207,8 @@ class Cluster:
         stood = self.now - self._suspended_at.pop(job)
         self.suspended_time[job] = self.suspended_time.get(job, 0.0) + stood
         self.allocations.resume(job, self.now)
+        if self.core_speed is not None:
+            self._record_speed_of(job)
         self.state.write(job, _RUNNING)
         self.paused.append((job, False))
 

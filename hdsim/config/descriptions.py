@@ -43,8 +43,8 @@ RUN = {
         "[held jobs of Slurm](slurm_backend.md)"
     ),
     "workload.cores_per_pod": (
-        "most cores of each of the equal [pods](kubernetes.md#pods) of a job; null: one pod where it fits on the smallest "
-        "node"
+        "most cores of each of the equal [pods](kubernetes.md#pods) of a job; null: one pod where it fits on the "
+        "smallest node"
     ),
     "workload.status": (
         "of SWF and Parquet: `recorded`, `queued`, `completed`, `ignore` ([workload.md](workload.md#swf))"

@@ -89,7 +89,7 @@ class Calibration:
         coefficients: (3, 7) of the logarithms of the quantiles of `LEVELS`.
         margins: Logarithms by which the interval is longer at its lower and at its upper end.
         waits: Number of waits that it is from.
-        weight: Part of the adjusted median in the one that is told; the rest is that of the scenarios.
+        weight: Part of the adjusted median in the answer; the rest is that of the scenarios.
     """
 
     coefficients: Floats
@@ -156,7 +156,7 @@ def calibration_of(samples: Samples) -> Calibration:
 
 
 def _mixed(adjusted: Floats, features: Floats, weight: float) -> Floats:
-    """Returns the medians that are told, in seconds, from adjusted ones and those of the scenarios."""
+    """Returns the medians of answers, in seconds, from adjusted ones and those of the scenarios."""
     own = np.clip(np.nan_to_num(features[:, 1], nan=_LONGEST, posinf=_LONGEST), 0.0, _LONGEST)
     return own + weight * (adjusted - own)
 

@@ -73,7 +73,9 @@ def test_the_walltime_of_a_suspended_job_stands_still() -> None:
 def test_a_resumed_job_has_the_speed_of_its_cores() -> None:
     agent = Pauses((10, "suspend"), (30, "resume"), speed=0.5)
     # 10 of 50 s of work are done; the other 40 take twice as long.
-    assert replayed(agent, [50.0]).finish_time.tolist() == [110]
+    result = replayed(agent, [50.0])
+    assert result.finish_time.tolist() == [110]
+    assert result.segments.speed.tolist() == [1.0, 0.5]
 
 
 def test_a_job_that_starts_and_is_suspended_at_one_instant_has_done_nothing() -> None:

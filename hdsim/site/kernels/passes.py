@@ -616,7 +616,7 @@ def _will_run(
                             chosen.spare[node] = future.cpus[node]
                         if demands.all_gpus[job]:
                             reach_gpus(future, demands, job, node, chosen)
-                        open_nodes += (after > 0) - (before > 0)
+                        open_nodes += int(after > 0) - int(before > 0)
                         open_cpus += after - before
             place += 1
             if touched and place < total and running.end[place] > limit + window:
