@@ -16,7 +16,7 @@ import numpy as np
 from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, node_power
-from hdsim.platform.states import Cap
+from hdsim.platform.states import CAP_KINDS, MACHINE, Cap
 from hdsim.util.inputs import read_csv
 from hdsim.util.rules import NULL, POSITIVE, Rule, duration, integers_from, is_finite, require
 from hdsim.util.text import number_in
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.util.arrays import Floats, Ints
 
-#: Kinds of caps.
-KINDS = ("hard", "soft")
 #: Choices for jobs that would break a hard cap.
 WHEN_CAPPED = ("wait", "slow")
-#: Name of the cap of all nodes.
-MACHINE = "machine"
 #: Seconds of a day, and its parts in which nodes are used alike; number of groups of neighbouring nodes.
 _DAY, _PARTS, _NEIGHBOURS = 86400.0, 8, 16
 #: Begins of the bins of times in seconds for which nodes are not in use.
@@ -107,8 +103,8 @@ class PowerManagement:
         rules = dict.fromkeys(rates, integers_from(1) | NULL) | {"boot_failure": _SHARE, "spare": integers_from(0)}
         require("power", rules, {**rates, "boot_failure": boot_failure, "spare": spare})
         self.platform = platform
-        if cap_kind not in KINDS:
-            raise ConfigError(not_one_of(cap_kind, KINDS), where="power.cap_kind")
+        if cap_kind not in CAP_KINDS:
+            raise ConfigError(not_one_of(cap_kind, CAP_KINDS), where="power.cap_kind")
         if when_capped not in WHEN_CAPPED:
             raise ConfigError(not_one_of(when_capped, WHEN_CAPPED), where="power.when_capped")
         self.caps = read_caps(cap, platform, hard=cap_kind == "hard")

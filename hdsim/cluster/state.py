@@ -277,6 +277,10 @@ class Cluster:
         self._allowed: tuple[Any, float] = None, math.nan
         # The latest question to `pick` under hard caps, its moment, and the answer.
         self._found: tuple[Any, Any, Any] = (None, None, None)
+        # When the scheduler has last reserved power for the first job that waits, and that; and what was the same when
+        # slowed jobs were last raised.
+        self._reserved: tuple[float, tuple[tuple[float, float, float], ...]] = math.nan, ()
+        self._raised: Any = None
         # Seconds from the request to start each job until its nodes are up.
         self._delays: dict[int, float] = {}
         self.down: dict[int, None] = {}
@@ -725,6 +729,7 @@ class Cluster:
         frequencies.run(job, ghz)
         if not frequencies.same(asked, ghz):
             self.requested_time[job] = self._stretched(job, ghz)
+            frequencies.slowed[job] = asked
 
     def _wake(self, job: int, placement: Any) -> bool:
         """Asks the nodes of a job to boot; returns whether any of them is not up."""
@@ -885,26 +890,77 @@ class Cluster:
             if self.budget is not None:
                 self._allowed = None, math.nan
                 self.budget.forget()
+        elif self._change_frequency(job, wanted):
+            frequencies.slowed.pop(job, None)
         else:
-            self._change_frequency(job, wanted)
+            raise DecisionError(f"job {self._name(job)} cannot be set to a frequency: its power would break a cap")
 
-    def _change_frequency(self, job: int, ghz: float) -> None:
-        """Changes the frequency of a running job, NaN for the nominal one."""
-        frequencies, placement = self.frequencies, self.running[job]
+    @property
+    def has_slowed(self) -> bool:
+        """Whether hard caps keep running jobs at a lower frequency than they were to have."""
+        return self.frequencies is not None and bool(self.frequencies.slowed)
+
+    def reserve_power(self, starts: Iterable[tuple[float, float, float]]) -> None:
+        """Keeps power of the whole machine for possible starts of the first job that waits, from jobs that are slowed.
+
+        It does so at this instant.
+
+        Args:
+            starts: Begin and end of each in seconds, and the W that the job adds.
+        """
+        self._reserved = self.now, tuple(starts)
+
+    def raise_slowed(self) -> None:
+        """Raises the jobs that hard caps have slowed as far as these allow now, in the order of their starts.
+
+        While jobs wait, none is raised unless the scheduler has reserved power for the first of them in its present
+        pass, which a raise leaves.
+        """
+        frequencies, budget = self.frequencies, self.budget
+        if budget is None or frequencies is None or not frequencies.slowed:
+            return
+        at, reserved = self._reserved
+        if not self.queue:
+            reserved = ()
+        elif at != self.now or not reserved:
+            return
+        if self._raised == (budget.moment(self.now), reserved):
+            return
+        room = budget.room(self.now, self.now, self.now)
+        for job in [job for job in frequencies.slowed if job not in self.started and job not in self.starting]:
+            for ghz in frequencies.higher(job):
+                more = budget.least_more(frequencies.of(job), ghz) * self.size[job]
+                if more <= room and self._change_frequency(job, ghz, reserved):
+                    if frequencies.same(ghz, frequencies.slowed[job]):
+                        del frequencies.slowed[job]
+                    room = budget.room(self.now, self.now, self.now)
+                    break
+        self._raised = budget.moment(self.now), reserved
+
+    def _change_frequency(self, job: int, ghz: float, reserved: Sequence[tuple[float, float, float]] = ()) -> bool:
+        """Changes the frequency of a running job, NaN for the nominal one; returns False if a hard cap forbids it.
+
+        So does power that is reserved, see `reserve_power`.
+        """
+        frequencies, placement, budget = self.frequencies, self.running[job], self.budget
         assert frequencies is not None
         before = frequencies.of(job)
         if frequencies.same(before, ghz):
-            return
+            return True
         # The rest of the requested time is stretched.
         ratio = frequencies.slowdown(job, ghz) / frequencies.slowdown(job, before)
-        if self.budget is not None:
-            end = self.budget.release(job)
+        if budget is not None:
+            end = budget.release(job)
             later = self.now + (end - self.now) * ratio if end > self.now else end
             latest = max(later, self.now)
-            broken = self.budget.broken(self.now, latest, placement.ids, placement.nodes, self.now, ghz).any()
-            self.budget.hold(job, placement.ids, end if broken else later, before if broken else ghz)
+            broken = bool(budget.broken(self.now, latest, placement.ids, placement.nodes, self.now, ghz).any())
+            if not broken and reserved:
+                budget.hold(job, placement.ids, later, ghz)
+                broken = any(budget.room(begin, over, self.now) < watts for begin, over, watts in reserved)
+                budget.release(job)
+            budget.hold(job, placement.ids, end if broken else later, before if broken else ghz)
             if broken:
-                raise DecisionError(f"job {self._name(job)} cannot be set to a frequency: its power would break a cap")
+                return False
         ran = self.now - self.starting_time[job] - self.suspended_time.get(job, 0.0)
         done = ran * self.speed(job, placement)
         left = self.requested_time[job] - done
@@ -914,6 +970,7 @@ class Cluster:
         frequencies.changed.append(job)
         frequencies.retimed.append(job)
         self.allocations.set_frequency(job, placement, ghz, self.starting_time[job], self.now)
+        return True
 
     def power_off(self, nodes: int | Sequence[int] | NDArray[Any]) -> None:
         """Begins, now, to switch off nodes that are up and serve no job, by their numbers.

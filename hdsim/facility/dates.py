@@ -156,7 +156,7 @@ def _in_years(begin: float) -> float:
     """
     first, last = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (_YEARS[0], _YEARS[1] + 1))
     if not first <= begin < last:
-        raise ValueError(f"expected a date from {_YEARS[0]} to {_YEARS[1]}, got {begin:.10g} s since 1970")
+        raise ValueError(f"expected a date from {_YEARS[0]} to {_YEARS[1]}, got {begin:.10g} seconds since 1970")
     return begin
 
 

@@ -171,6 +171,22 @@ class Signal:
         first, last = np.searchsorted(begins, [self._clock.now, self.known_until], side="right")
         return begins[first:last].copy()
 
+    def integral(self) -> tuple[Floats, Floats]:
+        """Returns now, the changes to come and the end of the horizon, (K,) s, and integrals expected until each.
+
+        The present step counts with its value, later ones with their forecasts. Nothing is known after the end.
+        """
+        series, now, changes = self._series, self._clock.now, self.changes()
+        known = self.known_until
+        if not now < known < math.inf:
+            return np.array([now]), np.zeros(1)
+        place = int(np.searchsorted(series.begins, now, side="right"))
+        knots = np.concatenate([[now], changes, [known]])
+        values = np.append(self.value, series.forecasts[place : place + len(changes)])
+        sums = _sums(values * np.diff(knots))
+        whole = np.append(True, np.diff(knots) > 0)
+        return knots[whole], sums[whole]
+
     def mean(self, begin: Floats, end: Floats) -> Floats:
         """Expected means (N,) from times to later ones, (N,) s, of at least now; NaN beyond the horizon.
 

@@ -193,6 +193,7 @@ class Engine(simpy.Environment):
         """Carries out the decisions of the scheduler."""
         cluster, executor = self.cluster, self._executor
         now, self.deciding = cluster.now, False
+        cluster.raise_slowed()
         if cluster.resized:
             # Jobs that start may have cores that others gave up.
             self._settled = False

@@ -119,7 +119,7 @@ def _fault_of_methods(made: type) -> str:
 def _keywords(made: type) -> tuple[list[str], bool]:
     """Returns the names of the arguments of a class, and whether it takes others.
 
-    What a class takes as ``**settings`` is what the class that it is derived from takes.
+    A class with ``**settings`` takes what the class takes that it is derived from.
     """
     found: list[str] = []
     is_open = False

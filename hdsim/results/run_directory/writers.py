@@ -19,12 +19,13 @@ from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
 from hdsim.gangs.output import write_gangs
 from hdsim.platform.node_state import STATE_NAMES, NodeState
-from hdsim.platform.states import StateSpans
+from hdsim.platform.states import CAP_KINDS, StateSpans
 from hdsim.results import details, series
 from hdsim.results.metrics import full, slowdown
 from hdsim.results.period import Period
 from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
+    CAP_COLUMNS,
     CONTENTION_COLUMNS,
     DONE,
     FREQUENCY_COLUMN,
@@ -82,6 +83,8 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
         _write_outages(path / "outages.csv", result.outages)
     if result.node_states is not None:
         _write_node_states(path / "node_states.csv", result.node_states)
+    if result.caps:
+        _write_caps(path / "caps.csv", result)
     if result.outages is not None or result.earlier.requeued.any():
         _write_interruptions(path / "interruptions.csv", result)
     if result.failed_starts:
@@ -297,6 +300,16 @@ def _write_node_states(path: Path, spans: StateSpans) -> None:
     """Writes node_states.csv: when nodes were going down, off or booting; at other times they were up, or down."""
     names = [STATE_NAMES[state] for state in spans.state.tolist()]
     _write_rows(path, NODE_STATE_COLUMNS, "{},{},{!r},{!r}", spans.node, names, spans.begin, spans.end)
+
+
+def _write_caps(path: Path, result: FullReplay) -> None:
+    """Writes caps.csv: the steps of the limits on the power of nodes, without watts where there is no limit."""
+    rows = [
+        (cap.name, CAP_KINDS[not cap.hard], f"{time!r}", f"{watts!r}" if watts < math.inf else "")
+        for cap in result.caps
+        for time, watts in zip(cap.times.tolist(), cap.watts.tolist(), strict=True)
+    ]
+    write_csv(path, CAP_COLUMNS, rows)
 
 
 def _write_interruptions(path: Path, result: FullReplay) -> None:
