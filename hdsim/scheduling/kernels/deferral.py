@@ -36,7 +36,7 @@ def hold(
     """Decides which of J jobs wait.
 
     Args:
-        knots: (K + 1,) s: now, later times at which the signal changes, and the one until which it is known.
+        knots: (K + 1,) seconds: now, later times at which the signal changes, and the one until which it is known.
         sums: (K + 1,) integrals of the signal from now until each of these.
         due: (J,) latest starts, s.
         length: (J,) run times over which means are taken, s, above 0.
