@@ -159,13 +159,10 @@ def decide(agent: Agent, cluster: Cluster) -> None:
         )
 
 
-def _owned(cluster: Cluster) -> tuple[Any, ...]:
-    """The state that a pass changes in place and never replaces."""
-    return (
-        *(cluster.queue, cluster.running, cluster.starting),
-        *(cluster.starting_time, cluster.finish_time, cluster.state, cluster.requests),
-        *(cluster.size, cluster.requested_time),
-    )
+#: Returns the state of a cluster that a pass changes in place and never replaces.
+_owned = operator.attrgetter(
+    *("queue", "running", "starting", "starting_time", "finish_time", "state", "requests", "size", "requested_time")
+)
 
 
 def _author(agent: Agent) -> str:
