@@ -192,6 +192,11 @@ class Composer:
         for text in given:
             if text.startswith("site="):
                 self._read_sites(text.partition("=")[2].split(","))
+            elif text.startswith("agent="):
+                # A composition that does not find one is made twice. An option of this name in a file comes first.
+                for name in set(text.partition("=")[2].split(",")) - self._installed["agent"]:
+                    with contextlib.suppress(ConfigError):
+                        self._add_agent(name)
         return _with_site(given, trains=self._config_name == "train")
 
     def _read_sites(self, paths: Sequence[str]) -> None:
@@ -343,14 +348,21 @@ class Composer:
         if group != "agent":
             return False
         try:
-            settings = parse_name(name)
+            self._add_agent(name)
         except ConfigError as unknown:
             options = self._options("agent")
             meant = "" if "did you mean" in unknown.message else nearest(name, options)
             message = f"{unknown.message}; further options: {', '.join(options)}{meant}"
             raise ConfigError(message, where="agent") from error
-        self._add_option("agent", name, {"defaults": ["classic", "_self_"], **settings})
         return True
+
+    def _add_agent(self, name: str) -> None:
+        """Makes the short name of an agent an option.
+
+        Raises:
+            ConfigError: There is no such agent.
+        """
+        self._add_option("agent", name, {"defaults": ["classic", "_self_"], **parse_name(name)})
 
     def _explain(self, error: Exception, overrides: Sequence[str]) -> ConfigError:
         """Describes an error of Hydra or OmegaConf in one line with the allowed values."""

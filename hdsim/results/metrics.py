@@ -19,6 +19,7 @@ from hdsim.cluster.state import UNFINISHED, FinalState
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES, state_energy
 from hdsim.scheduling.rules import TAU
+from hdsim.util.arrays import distinct
 from hdsim.workload.slack import slack_of
 
 if TYPE_CHECKING:
@@ -490,7 +491,7 @@ def loss_of_capacity(result: FullReplay) -> float:
     from hdsim.results import series
 
     busy, queued, down = series.busy_cores(result), series.queued_cores(result), series.down_cores(result)
-    times = np.union1d(np.union1d(busy.times, queued.times), down.times)
+    times = distinct(busy.times, queued.times, down.times)
     idle = np.minimum(result.platform.n_cpu_cores - busy.at(times) - down.at(times), queued.at(times))
     lost = series.StepFunction(times, idle, result.end_time).within(result.period)
     capacity = result.platform.n_cpu_cores * (lost.end - lost.times[0])
