@@ -185,8 +185,6 @@ def set_up(
         if cluster is not None:
             first = int(infeasible[0])
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
-    if management is not None:
-        log.info("power: nodes that sleep are replayed by events, not in compiled code")
     return ReplaySetup(agent, make_cluster, model, links, breakdowns, management, surroundings, infeasible, seed, rng)
 
 
