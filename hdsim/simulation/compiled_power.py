@@ -22,9 +22,9 @@ from hdsim.power import PowerManagement
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.machine import loop
 from hdsim.scheduling.machine.cap import CAP_STATE, Cap
-from hdsim.scheduling.machine.held_ranges import make_held_ranges
+from hdsim.scheduling.machine.held_ranges import make_held_ranges, with_ranges
 from hdsim.scheduling.machine.power import Power
-from hdsim.scheduling.machine.sleep import Sleep, make_sleep
+from hdsim.scheduling.machine.sleep import Sleep, make_sleep, with_events
 from hdsim.simulation.compiled import CompiledCores, has_kernel, interchangeable_cores, make_replay
 from hdsim.util.intervals import IntervalSets
 
@@ -189,10 +189,8 @@ class CompiledPower(CompiledCores):
             power = self._state.power
             assert power is not None
             ranges, sleep = power.ranges, power.sleep
-            ranges = ranges._replace(first=np.tile(ranges.first, 2), last=np.tile(ranges.last, 2))
-            if sleep is not None:
-                sleep = sleep._replace(spans=np.tile(sleep.spans, 2), timeouts=np.tile(sleep.timeouts, 2))
-            self._state = self._state._replace(power=power._replace(ranges=ranges, sleep=sleep))
+            sleep = None if sleep is None else with_events(sleep)
+            self._state = self._state._replace(power=power._replace(ranges=with_ranges(ranges), sleep=sleep))
         return told
 
     @property
@@ -227,23 +225,22 @@ class CompiledPower(CompiledCores):
     def _final_states(self) -> NDArray[np.int8]:
         return np.where(self._starting, np.int8(FinalState.STARTING), super()._final_states())
 
-    def _spans(self) -> list[tuple[int, int, float, float]]:
-        """Stays of nodes in states that are over."""
+    def _spans(self, now: float | None = None) -> StateSpans:
+        """Stays of nodes in states that are over, and those until now, in seconds."""
         sleep = self._sleep
         if sleep is None:
-            return []
-        node, state, begin, end = sleep.spans[:, : sleep.state[0].spans].tolist()
-        return list(zip(map(int, node), map(int, state), begin, end, strict=True))
+            return StateSpans.of([])
+        rows = sleep.spans[:, : sleep.state[0].spans]
+        if now is not None:
+            away = np.flatnonzero(sleep.node_state != NodeState.ON)
+            present = [away, sleep.node_state[away], sleep.since[away], np.full(len(away), now)]
+            rows = np.concatenate([rows, np.array(present, np.float64)], axis=1)
+        return StateSpans(rows[0].astype(np.int64), rows[1].astype(np.int64), rows[2].copy(), rows[3].copy())
 
     def result(self, *, interrupted: bool, **others: Any) -> Result:
         """See :meth:`CompiledReplay.result`."""
-        spans, sleep, now = self._spans(), self._sleep, self.now
-        if sleep is not None:
-            away = np.flatnonzero(sleep.node_state != NodeState.ON)
-            spans += [(node, int(sleep.node_state[node]), float(sleep.since[node]), now) for node in away.tolist()]
-        result = super().result(
-            interrupted=interrupted, caps=self.management.caps, node_states=StateSpans.of(spans), **others
-        )
+        more = {"caps": self.management.caps, "node_states": self._spans(self.now)}
+        result = super().result(interrupted=interrupted, **more, **others)
         assert result.node_states is not None
         result.node_states = result.node_states.until(result.end_time)
         return result
@@ -254,4 +251,6 @@ class CompiledPower(CompiledCores):
         sleep, states = self._sleep, cluster.node_states
         if sleep is not None:
             assert states is not None
-            states.assume(sleep.node_state, sleep.ready, sleep.since, self._spans())
+            spans = self._spans()
+            rows = zip(*(column.tolist() for column in (spans.node, spans.state, spans.begin, spans.end)), strict=True)
+            states.assume(sleep.node_state, sleep.ready, sleep.since, list(rows))

@@ -70,6 +70,13 @@ def lacks_ranges(held: HeldRanges) -> bool:
     return held.state[0].used + held.cores + 1 > len(held.first)
 
 
+def with_ranges(held: HeldRanges) -> HeldRanges:
+    """Returns the cores with more space for ranges, if there is too little."""
+    if held.state[0].used + held.cores + 1 <= len(held.first):
+        return held
+    return held._replace(first=np.tile(held.first, 2), last=np.tile(held.last, 2))
+
+
 @part_of_kernel
 def choose_lowest(held: HeldRanges, size: int) -> None:
     """Chooses the idle cores of the lowest ids for a job, and takes them."""

@@ -197,7 +197,7 @@ def make_sleep(
         missing=np.zeros(jobs, np.int64),
         waiting=np.stack([np.zeros(cores, np.int64), np.append(np.arange(1, cores), -1)]),
         queue=np.full((2, n), -1),
-        spans=np.zeros((4, 16 * n)),
+        spans=np.zeros((4, 4 * jobs + 8 * n)),
     )
 
 
@@ -207,6 +207,16 @@ def lacks_spans(sleep: Sleep) -> bool:
     if sleep.state[0].timeouts + 8 > sleep.timeouts.shape[1]:
         return True
     return sleep.state[0].spans + 4 * len(sleep.idle) > sleep.spans.shape[1]
+
+
+def with_events(sleep: Sleep) -> Sleep:
+    """Returns the nodes with more space for events, where there is too little."""
+    state = sleep.state[0]
+    if state.timeouts + 8 > sleep.timeouts.shape[1]:
+        sleep = sleep._replace(timeouts=np.tile(sleep.timeouts, 2))
+    if state.spans + 4 * len(sleep.idle) > sleep.spans.shape[1]:
+        sleep = sleep._replace(spans=np.tile(sleep.spans, 2))
+    return sleep
 
 
 # Lists of idle nodes.
