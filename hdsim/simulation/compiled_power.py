@@ -167,6 +167,7 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         watts=watts,
         state_watts=state_watts,
         head_watts=np.array([budget.job_watts(size) for size in sizes.tolist()])[of_size],
+        least_watts=np.zeros(jobs),
         kind=kind,
         refused=np.full(kind.max(initial=0) + 1, -1),
         held=held,

@@ -29,6 +29,7 @@ CAP_STATE = np.dtype(
         ("level", "f8"),  # W that all nodes will draw at the shadow time without the head, about
         ("head_watts", "f8"),  # W that the head is to have then
         ("margin", "f8"),  # cores that are idle beside the head when there are cores for it
+        ("begin", "f8"),  # seconds, when that is
         ("round", "i8"),  # passes before which something has changed
         ("seen", "i8"),  # `changes` at the last pass
     ],
@@ -55,6 +56,7 @@ class Cap(NamedTuple):
         watts: (P,) W of a computing core.
         state_watts: (2, N) W of a node in use beside its cores, and of another one that is up.
         head_watts: (J,) W that a reservation keeps for a job.
+        least_watts: (J,) W by which the power falls at least when a running job ends.
         kind: (J,) number of the kind of a job: of equal kinds only the first is tried in a pass of ``greedy``.
         refused: (K,) number of the pass in which each kind was refused last.
         held: (2, max(P, N)) cores that jobs hold of each processor and of each node.
@@ -77,6 +79,7 @@ class Cap(NamedTuple):
     watts: Floats
     state_watts: Floats
     head_watts: Floats
+    least_watts: Floats
     kind: Ints
     refused: Ints
     held: Any
@@ -222,9 +225,26 @@ def hold_under_cap(machine: Machine, ranges: HeldRanges, cap: Cap, job: int) -> 
     state.watts += watts
     state.beside += beside
     state.changes += 1
+    cap.least_watts[job] = _least_watts(ranges, cap, job)
     if clock.reserved >= 0 and (end > clock.shadow or end <= clock.now):
         watts, _ = _add_job(ranges, cap, cap.then, job, 1)
         state.level += watts
+
+
+@part_of_kernel
+def _least_watts(ranges: HeldRanges, cap: Cap, job: int) -> float:
+    """Returns the W by which the power falls at least when a job ends: most where it has all cores of a processor."""
+    watts, top = 0.0, ranges.cores - 1
+    for i in range(ranges.begin[job], ranges.end[job]):
+        core, last = top - ranges.last[i], top - ranges.first[i]
+        while core <= last:
+            processor = cap.processor[core]
+            until = min(cap.first[processor + 1] - 1, last)
+            count = until - core + 1
+            share = cap.shares[2] if count == cap.cores[processor] else cap.shares[1]
+            watts += cap.watts[processor] * (cap.shares[0] - share) * count
+            core = until + 1
+    return watts
 
 
 @part_of_kernel
@@ -241,43 +261,81 @@ def release_under_cap(ranges: HeldRanges, cap: Cap, job: int) -> None:
 
 
 @part_of_kernel
-def reserve_under_cap(machine: Machine, ranges: HeldRanges, cap: Cap, head: int) -> bool:
+def reserve_under_cap(machine: Machine, queue: RankedQueue, ranges: HeldRanges, cap: Cap, head: int) -> bool:
     """Reserves cores and power for a head that cannot start; returns whether the reservation is a new one.
 
-    While nothing starts or ends and the head is the same, the reservation stays.
+    While nothing starts or ends and the head is the same, the reservation stays. Where no candidate could start beside
+    any reservation there is none.
     """
     clock, state = machine.clock[0], cap.state[0]
     renewed = clock.reserved != head or state.reserved_at != state.changes
     renewed = renewed or clock.shadow <= clock.now or is_overdue(machine.releases, clock.now)
     if renewed:
-        _reserve(machine, ranges, cap, head)
+        _reserve_cores(machine, cap, head)
+        if _may_help(machine, queue, cap, head):
+            _reserve_watts(machine, ranges, cap)
+        else:
+            clock.reserved, clock.shadow = -1, -math.inf
+            clock.longest, clock.widest, clock.extra = 0.0, -1.0, -1.0
     return renewed
 
 
 @part_of_kernel
-def _reserve(machine: Machine, ranges: HeldRanges, cap: Cap, head: int) -> None:
-    """Reserves the earliest time at which there are cores and power for a head."""
-    clock, state, releases, size = machine.clock[0], cap.state[0], machine.releases, machine.jobs.size[head]
-    now, idle = clock.now, clock.idle
-    clock.reserved, state.reserved_at = head, state.changes
-    clock.shadow, state.margin = head_reservation(releases, now, float(idle), float(size))
-    date = now if idle >= size else clock.shadow
-    held, then, place, count = cap.held, cap.then, 0, releases.length[0]
+def _reserve_cores(machine: Machine, cap: Cap, head: int) -> None:
+    """Finds the earliest time at which there are cores for a head."""
+    clock, state, size = machine.clock[0], cap.state[0], machine.jobs.size[head]
+    clock.reserved, state.reserved_at, state.head_watts = head, state.changes, cap.head_watts[head]
+    shadow, state.margin = head_reservation(machine.releases, clock.now, float(clock.idle), float(size))
+    state.begin = clock.now if clock.idle >= size else shadow
+
+
+@part_of_kernel
+def _first_later(machine: Machine) -> int:
+    """Returns the first expected release after now: a job that exceeds its requested time counts as running on."""
+    place, releases = 0, machine.releases
+    while place < releases.length[0] and releases.end[place] <= machine.clock[0].now:
+        place += 1
+    return place
+
+
+@part_of_kernel
+def _may_help(machine: Machine, queue: RankedQueue, cap: Cap, head: int) -> bool:
+    """Returns whether a candidate is narrow enough, or short enough for an upper bound of the shadow time."""
+    clock, state, releases = machine.clock[0], cap.state[0], machine.releases
+    date, level, place = state.begin, state.watts + state.head_watts, _first_later(machine)
+    while True:
+        while place < releases.length[0] and releases.end[place] <= date:
+            level -= cap.least_watts[releases.job[place]]
+            place += 1
+        if cap.limit - level > cap.slack:
+            break
+        if place == releases.length[0]:
+            return True
+        date = releases.end[place]
+    most, longest, margin = most_cores_now(machine, cap), longest_before(date, clock.now, 1.0), state.margin
+    place = next_fitting(queue.tree, 0, clock.now, most, date, longest, margin, margin)
+    if place >= 0 and queue.candidate[place] == head:
+        place = next_fitting(queue.tree, place + 1, clock.now, most, date, longest, margin, margin)
+    return place >= 0
+
+
+@part_of_kernel
+def _reserve_watts(machine: Machine, ranges: HeldRanges, cap: Cap) -> None:
+    """Reserves the earliest time at which there is power for the head, too."""
+    clock, state, releases = machine.clock[0], cap.state[0], machine.releases
+    held, then, place, date = cap.held, cap.then, _first_later(machine), state.begin
     for i in range(held.shape[1]):
         then[0, i], then[1, i] = held[0, i], held[1, i]
-    state.level, state.head_watts = state.watts, cap.head_watts[head]
-    # A job that has exceeded its requested time counts as running to the end.
-    while place < count and releases.end[place] <= now:
-        place += 1
+    state.level = state.watts
     while True:
-        while place < count and releases.end[place] <= date:
+        while place < releases.length[0] and releases.end[place] <= date:
             watts, _ = _add_job(ranges, cap, then, releases.job[place], -1)
             state.level += watts
             place += 1
         left = cap.limit - state.level - state.head_watts
         if left > cap.slack or (left >= -cap.slack and cap.limit - total_watts(cap, then) >= state.head_watts):
             break
-        if place == count:
+        if place == releases.length[0]:
             date = math.inf
             break
         date = releases.end[place]
@@ -285,7 +343,7 @@ def _reserve(machine: Machine, ranges: HeldRanges, cap: Cap, head: int) -> None:
     if date < math.inf:
         left = cap.limit - state.level - state.head_watts + cap.slack
         clock.extra = min(state.margin, left * cap.rounding / cap.least)
-    clock.longest, clock.widest = longest_before(date, now, 1.0), clock.extra
+    clock.longest, clock.widest = longest_before(date, clock.now, 1.0), clock.extra
 
 
 @part_of_kernel
@@ -331,7 +389,8 @@ def next_under_cap(machine: Machine, queue: RankedQueue, ranges: HeldRanges, cap
             if job != clock.reserved:
                 if is_within(machine, ranges, cap, job):
                     return place
-                _reserve(machine, ranges, cap, job)
+                _reserve_cores(machine, cap, job)
+                _reserve_watts(machine, ranges, cap)
                 if clock.shadow < math.inf:
                     place = -1
             place += 1

@@ -433,7 +433,7 @@ def serve(
                 ):
                     break
                 serving = False
-                renewed = reserve(machine, nodes, power, job)
+                renewed = reserve(machine, ranked, nodes, power, job)
                 if short is not None:
                     if renewed:
                         short.state[0].untried = 0
@@ -511,20 +511,24 @@ def none_fits(
 
 
 @part_of_kernel
-def reserve(machine: Machine, nodes: OnNodes | None, power: Power | None, head: int) -> bool:
+def reserve(
+    machine: Machine, ranked: RankedQueue | None, nodes: OnNodes | None, power: Power | None, head: int
+) -> bool:
     """Sets what may start beside the reservation of a head that does not fit; returns whether it is a new one."""
     if nodes is not None:
         return reserve_on_nodes(machine, nodes, head)
     if power is not None:
-        return reserve_beside(machine, power, power.cap, head)
+        return reserve_beside(machine, ranked, power, power.cap, head)
     return reserve_cores(machine, head)
 
 
 @part_of_kernel
-def reserve_beside(machine: Machine, power: Power, cap: Cap | None, head: int) -> bool:
+def reserve_beside(
+    machine: Machine, ranked: RankedQueue | None, power: Power, cap: Cap | None, head: int
+) -> bool:
     """See `reserve`, with power management."""
-    if cap is not None:
-        return reserve_under_cap(machine, power.ranges, cap, head)
+    if cap is not None and ranked is not None:
+        return reserve_under_cap(machine, ranked, power.ranges, cap, head)
     return reserve_cores(machine, head)
 
 
