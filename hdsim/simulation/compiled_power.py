@@ -150,9 +150,10 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
     more = np.where(alone, (state_watts[0] - state_watts[1])[platform.processor_node], 0.0)
     watts = platform.power.astype(np.float64)
     others = (watts * (computing - package) + more / platform.cores_per_processor)[~platform.is_gpu].min()
-    least = np.finfo(float).tiny
+    least, state = np.finfo(float).tiny, np.zeros(1, CAP_STATE).view(np.recarray)
+    state.barred = state.barred_late = math.inf
     return Cap(
-        state=np.zeros(1, CAP_STATE).view(np.recarray),
+        state=state,
         limit=float(budget.caps[0].watts[0]) * (1 + ROUNDING),
         slack=SLACK * budget.highest,
         rounding=1 + ROUNDING,

@@ -30,6 +30,8 @@ CAP_STATE = np.dtype(
         ("head_watts", "f8"),  # W that the head is to have then
         ("margin", "f8"),  # cores that are idle beside the head when there are cores for it
         ("begin", "f8"),  # seconds, when that is
+        ("barred", "f8"),  # cores of a candidate that was found to break the cap, so that all wider ones do
+        ("barred_late", "f8"),  # the same at the shadow time
         ("round", "i8"),  # passes before which something has changed
         ("seen", "i8"),  # `changes` at the last pass
     ],
@@ -225,6 +227,7 @@ def hold_under_cap(machine: Machine, ranges: HeldRanges, cap: Cap, job: int) -> 
     state.watts += watts
     state.beside += beside
     state.changes += 1
+    state.barred = state.barred_late = math.inf
     cap.least_watts[job] = _least_watts(ranges, cap, job)
     if clock.reserved >= 0 and (end > clock.shadow or end <= clock.now):
         watts, _ = _add_job(ranges, cap, cap.then, job, 1)
@@ -255,6 +258,7 @@ def release_under_cap(ranges: HeldRanges, cap: Cap, job: int) -> None:
     state.watts += watts
     state.beside += beside
     state.changes += 1
+    state.barred = state.barred_late = math.inf
 
 
 # Reservations.
@@ -326,7 +330,7 @@ def _reserve_watts(machine: Machine, ranges: HeldRanges, cap: Cap) -> None:
     held, then, place, date = cap.held, cap.then, _first_later(machine), state.begin
     for i in range(held.shape[1]):
         then[0, i], then[1, i] = held[0, i], held[1, i]
-    state.level = state.watts
+    state.level, state.barred_late = state.watts, math.inf
     while True:
         while place < releases.length[0] and releases.end[place] <= date:
             watts, _ = _add_job(ranges, cap, then, releases.job[place], -1)
@@ -350,19 +354,22 @@ def _reserve_watts(machine: Machine, ranges: HeldRanges, cap: Cap) -> None:
 def _may_backfill(machine: Machine, ranges: HeldRanges, cap: Cap, job: int) -> bool:
     """Returns whether a candidate may start beside the head, and takes what it needs off the extra cores."""
     clock, state, size = machine.clock[0], cap.state[0], machine.jobs.size[job]
+    late = clock.now + machine.jobs.requested[job] > clock.shadow
+    if late:
+        if size > min(clock.extra, state.margin) or size >= state.barred_late:
+            return False
+        left = cap.limit - state.level - _watts_beside(ranges, cap, cap.then, size) - state.head_watts
+        if abs(left) <= cap.slack:
+            left = cap.limit - _total_beside(ranges, cap, cap.then, size) - state.head_watts
+        if left < 0:
+            state.barred_late = size
+            return False
     if not is_within(machine, ranges, cap, job):
+        state.barred = size
         return False
-    if clock.now + machine.jobs.requested[job] <= clock.shadow:
-        return True
-    if size > clock.extra or size > state.margin:
-        return False
-    left = cap.limit - state.level - _watts_beside(ranges, cap, cap.then, size) - state.head_watts
-    if abs(left) <= cap.slack:
-        left = cap.limit - _total_beside(ranges, cap, cap.then, size) - state.head_watts
-    if left < 0:
-        return False
-    state.margin -= size
-    clock.extra -= size
+    if late:
+        state.margin -= size
+        clock.extra -= size
     return True
 
 
@@ -395,8 +402,10 @@ def next_under_cap(machine: Machine, queue: RankedQueue, ranges: HeldRanges, cap
                     place = -1
             place += 1
             continue
-        most = most_cores_now(machine, cap)
-        place = next_fitting(tree, place, clock.now, most, clock.shadow, clock.longest, clock.widest, clock.extra)
+        most, extra, state = most_cores_now(machine, cap), clock.extra, cap.state[0]
+        if easy:
+            most, extra = min(most, state.barred - 0.5), min(extra, state.barred_late - 0.5)
+        place = next_fitting(tree, place, clock.now, most, clock.shadow, clock.longest, clock.widest, extra)
         if place < 0:
             return -1
         job = queue.candidate[place]
@@ -405,8 +414,8 @@ def next_under_cap(machine: Machine, queue: RankedQueue, ranges: HeldRanges, cap
                 return place
         else:
             kind = cap.kind[job]
-            if cap.refused[kind] != cap.state[0].round:
+            if cap.refused[kind] != state.round:
                 if is_within(machine, ranges, cap, job):
                     return place
-                cap.refused[kind] = cap.state[0].round
+                cap.refused[kind] = state.round
         place += 1

@@ -523,9 +523,7 @@ def reserve(
 
 
 @part_of_kernel
-def reserve_beside(
-    machine: Machine, ranked: RankedQueue | None, power: Power, cap: Cap | None, head: int
-) -> bool:
+def reserve_beside(machine: Machine, ranked: RankedQueue | None, power: Power, cap: Cap | None, head: int) -> bool:
     """See `reserve`, with power management."""
     if cap is not None and ranked is not None:
         return reserve_under_cap(machine, ranked, power.ranges, cap, head)
