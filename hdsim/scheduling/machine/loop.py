@@ -62,6 +62,7 @@ from hdsim.scheduling.machine.power import (
     begin_advance,
     begin_power_pass,
     fits_under_power,
+    goes_on,
     hold_under_power,
     is_starting,
     lacks_power_space,
@@ -71,7 +72,6 @@ from hdsim.scheduling.machine.power import (
     pass_node_events,
     release_under_power,
     settle_power,
-    goes_on,
 )
 from hdsim.scheduling.machine.queue_tree import leave
 from hdsim.scheduling.machine.ranked_queue import (

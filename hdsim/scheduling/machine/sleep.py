@@ -80,7 +80,7 @@ class Sleep(NamedTuple):
         ends: (2, 2) first and last node of each list, -1 for none.
         over: (N,) s, when the time of a node in the first list is over.
         number: (N,) number of the event then.
-        timeouts: (2, E) s and number of the events at which the time of idle nodes is over, which may serve jobs by then.
+        timeouts: (2, E) s and number of the events at which the time of nodes is over that were idle before.
         changes: Changes of nodes to come, by date; the item is the number of the event times N plus the node.
         freed: (N,) nodes that have become idle since the last pass.
         others: (N,) nodes that are not up whose cores have been put beside those of the nodes that are.
