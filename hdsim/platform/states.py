@@ -45,7 +45,8 @@ class StateSpans:
     def seconds(self, nodes: int) -> NDArray[np.float64]:
         """Returns (5, N) seconds that each node spent in each state; those up are 0."""
         places, states = self.state * nodes + self.node, len(NodeState)
-        return np.bincount(places, self.end - self.begin, states * nodes).reshape(states, nodes)
+        found = np.bincount(places, self.end - self.begin, states * nodes)
+        return found.astype(np.float64).reshape(states, nodes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -118,7 +118,7 @@ def _make_replay(
     if management.suspend_time < math.inf:
         sleep = make_sleep(
             n,
-            platform.processor_node[of_core],
+            platform.processor_node[of_core].astype(np.int64),
             np.nan_to_num(platform.state_seconds[[NodeState.GOING_DOWN, NodeState.BOOTING]]),
             ~management.excluded,
             float(workload.submission_time[-1]),

@@ -274,7 +274,7 @@ def _dequeue(e: int, job: int, queued: int, trace: Trace, state: State) -> None:
 def _start(e: int, job: int, trace: Trace, state: State) -> None:
     """Starts a queued job for which there are idle cores."""
     _dequeue(e, state.episodes[e].first + job, state.episodes[e].queued, trace, state)
-    start(by_reference(machine_of(e, trace, state)), None, None, None, None, None, None, None, job, True)
+    start(by_reference(machine_of(e, trace, state)), None, None, None, None, None, None, None, None, job, True)
 
 
 @part_of_kernel
