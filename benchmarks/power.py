@@ -1,7 +1,7 @@
 """CPU time of replays with nodes that sleep and with hard caps beside that of the same replay without.
 
-Each row has the time of a replay by events and in compiled code, from its set-up to its metrics, and how many times that
-of the replay without in the same kind of execution it is; a dash where compiled code does not have it. `nodes` is a
+Each row has the time of a replay by events and in compiled code, from its set-up to its metrics, and how often that of
+the replay without in the same kind of execution goes into it; a dash where compiled code does not have it. `nodes` is a
 replay where nodes may be taken out of service, which needs cores by node as nodes that sleep do.
 
 python benchmarks/power.py

@@ -226,7 +226,7 @@ def _above_caps(cluster: Cluster, infeasible: Ints) -> Ints:
     assert cluster.budget is not None
     budget, jobs = cluster.budget, cluster.workload
     cluster.budget = budget.at_highest()
-    feasible = np.setdiff1d(np.arange(len(jobs)), infeasible)
+    feasible = np.delete(np.arange(len(jobs)), infeasible)
     _, first_of_kind, kind = np.unique(cluster.requests.codes()[feasible], return_index=True, return_inverse=True)
     fits = [cluster.pick(job) is not None for job in feasible[first_of_kind].tolist()]
     never = feasible[~np.array(fits, bool)[kind]]
