@@ -144,7 +144,7 @@ class Requests(NamedTuple):
         code = np.zeros(len(self.size), np.int64)
         constraints = None if self.places is None else self.places.of_job
         for column in (self.size, self.memory, self.gpus, self.cpu, self.storage, constraints):
-            if column is not None:
+            if column is not None and any(value != column[0] for value in column):
                 values, of_job = np.unique(np.array(column), return_inverse=True)
                 code = np.unique(code * len(values) + of_job, return_inverse=True)[1]
         return code

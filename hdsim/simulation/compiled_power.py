@@ -146,8 +146,8 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         kind = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
     state_watts = np.nan_to_num(platform.state_watts)[[NodeState.ON, NodeState.IDLE]]
     # A node of one processor is not in use while that is not.
-    alone = np.bincount(platform.processor_node)[platform.processor_node] == 1
-    more = np.where(alone, (state_watts[0] - state_watts[1])[platform.processor_node], 0.0)
+    alone, of_node = np.bincount(platform.processor_node) == 1, state_watts[0] - state_watts[1]
+    more = np.where(alone, of_node, 0.0)[platform.processor_node]
     watts = platform.power.astype(np.float64)
     others = (watts * (computing - package) + more / platform.cores_per_processor)[~platform.is_gpu].min()
     least, state = np.finfo(float).tiny, np.zeros(1, CAP_STATE).view(np.recarray)
@@ -166,6 +166,9 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         cores=platform.cores_per_processor.astype(np.int64),
         node=platform.processor_node.astype(np.int64),
         watts=watts,
+        core_watts=watts * (computing - beside),
+        wake_watts=watts * platform.cores_per_processor * (beside - package) + more,
+        node_watts=np.where(alone, 0.0, of_node),
         state_watts=state_watts,
         head_watts=np.array([budget.job_watts(size) for size in sizes.tolist()])[of_size],
         least_watts=np.zeros(jobs),

@@ -56,12 +56,16 @@ class Cap(NamedTuple):
         cores: (P,) its cores.
         node: (P,) its node.
         watts: (P,) W of a computing core.
+        core_watts: (P,) W that a further core of a processor adds, one of which is busy.
+        wake_watts: (P,) W that the first one adds beside that: those of the other cores, and of the node if that has no
+            other processor.
+        node_watts: (N,) W that the first busy processor adds of a node of several ones.
         state_watts: (2, N) W of a node in use beside its cores, and of another one that is up.
         head_watts: (J,) W that a reservation keeps for a job.
         least_watts: (J,) W by which the power falls at least when a running job ends.
         kind: (J,) number of the kind of a job: of equal kinds only the first is tried in a pass of ``greedy``.
         refused: (K,) number of the pass in which each kind was refused last.
-        held: (2, max(P, N)) cores that jobs hold of each processor and of each node.
+        held: (2, max(P, N)) cores that jobs hold of each processor, and busy processors of nodes with `node_watts`.
         then: The same at the shadow time.
         space: The same, as working memory.
     """
@@ -79,6 +83,9 @@ class Cap(NamedTuple):
     cores: Ints
     node: Ints
     watts: Floats
+    core_watts: Floats
+    wake_watts: Floats
+    node_watts: Floats
     state_watts: Floats
     head_watts: Floats
     least_watts: Floats
@@ -116,20 +123,24 @@ def total_watts(cap: Cap, held: Any) -> float:
 @part_of_kernel
 def _add(cap: Cap, held: Any, core: int, last: int, sign: int) -> tuple[float, int]:
     """Adds neighbouring cores to those held, or takes them off; returns the W and the idle cores beside busy ones."""
-    watts, beside = 0.0, 0
+    watts, beside, processor = 0.0, 0, cap.processor[core]
     while core <= last:
-        processor = cap.processor[core]
-        until = min(cap.first[processor + 1] - 1, last)
-        node, more, before = cap.node[processor], sign * (until - core + 1), held[0, processor]
-        after = before + more
-        watts += _processor_watts(cap, processor, after) - _processor_watts(cap, processor, before)
-        beside += (cap.cores[processor] - after if after else 0) - (cap.cores[processor] - before if before else 0)
+        behind = min(cap.first[processor + 1], last + 1)
+        count, before = behind - core, held[0, processor]
+        after = before + sign * count
         held[0, processor] = after
-        if held[1, node] == 0 or held[1, node] + more == 0:
-            watts += sign * (cap.state_watts[0, node] - cap.state_watts[1, node])
-        held[1, node] += more
-        core = until + 1
-    return watts, beside
+        watts += count * cap.core_watts[processor]
+        beside -= sign * count
+        if count and (before == 0 or after == 0):
+            watts += cap.wake_watts[processor]
+            beside += sign * cap.cores[processor]
+            node = cap.node[processor]
+            if cap.node_watts[node] > 0.0:
+                held[1, node] += sign
+                if held[1, node] == (1 if sign > 0 else 0):
+                    watts += cap.node_watts[node]
+        core, processor = behind, processor + 1
+    return sign * watts, beside
 
 
 @part_of_kernel
@@ -147,36 +158,41 @@ def _add_job(ranges: HeldRanges, cap: Cap, held: Any, job: int, sign: int) -> tu
 def _watts_beside(ranges: HeldRanges, cap: Cap, held: Any, size: int) -> float:
     """Returns the W that the idle cores of the lowest ids add to those held."""
     watts, place, top = 0.0, ranges.idle.length[0], ranges.cores - 1
-    at, more, used = -1, 0, -1
+    at, used = -1, -1
     while size > 0:
         place -= 1
         high = ranges.idle.last[place]
         low = max(ranges.idle.first[place], high - size + 1)
         size -= high - low + 1
         core, last = top - high, top - low
+        processor = cap.processor[core]
         while core <= last:
-            processor = cap.processor[core]
-            until = min(cap.first[processor + 1] - 1, last)
-            if processor != at:
-                at, more = processor, 0
-            before = held[0, processor] + more
-            more += until - core + 1
-            after = held[0, processor] + more
-            watts += _processor_watts(cap, processor, after) - _processor_watts(cap, processor, before)
-            node = cap.node[processor]
-            if held[1, node] == 0 and node != used:
-                used = node
-                watts += cap.state_watts[0, node] - cap.state_watts[1, node]
-            core = until + 1
+            behind = min(cap.first[processor + 1], last + 1)
+            watts += (behind - core) * cap.core_watts[processor]
+            if behind > core and processor != at and held[0, processor] == 0:
+                watts += cap.wake_watts[processor]
+                node = cap.node[processor]
+                if cap.node_watts[node] > 0.0 and held[1, node] == 0 and node != used:
+                    used = node
+                    watts += cap.node_watts[node]
+            at = processor
+            core, processor = behind, processor + 1
     return watts
+
+
+@part_of_kernel
+def _copy(held: Any, to: Any) -> None:
+    """Copies cores of processors and busy processors of nodes."""
+    for row in range(2):
+        for i in range(held.shape[1]):
+            to[row, i] = held[row, i]
 
 
 @part_of_kernel
 def _total_beside(ranges: HeldRanges, cap: Cap, held: Any, size: int) -> float:
     """Returns the W of all nodes with the idle cores of the lowest ids beside those held; see `total_watts`."""
     space, place, top = cap.space, ranges.idle.length[0], ranges.cores - 1
-    for i in range(held.shape[1]):
-        space[0, i], space[1, i] = held[0, i], held[1, i]
+    _copy(held, space)
     while size > 0:
         place -= 1
         high = ranges.idle.last[place]
@@ -242,11 +258,11 @@ def _least_watts(ranges: HeldRanges, cap: Cap, job: int) -> float:
         core, last = top - ranges.last[i], top - ranges.first[i]
         while core <= last:
             processor = cap.processor[core]
-            until = min(cap.first[processor + 1] - 1, last)
-            count = until - core + 1
-            share = cap.shares[2] if count == cap.cores[processor] else cap.shares[1]
-            watts += cap.watts[processor] * (cap.shares[0] - share) * count
-            core = until + 1
+            behind = min(cap.first[processor + 1], last + 1)
+            watts += (behind - core) * cap.core_watts[processor]
+            if behind - core == cap.cores[processor]:
+                watts += cap.wake_watts[processor]
+            core = behind
     return watts
 
 
@@ -327,9 +343,8 @@ def _may_help(machine: Machine, queue: RankedQueue, cap: Cap, head: int) -> bool
 def _reserve_watts(machine: Machine, ranges: HeldRanges, cap: Cap) -> None:
     """Reserves the earliest time at which there is power for the head, too."""
     clock, state, releases = machine.clock[0], cap.state[0], machine.releases
-    held, then, place, date = cap.held, cap.then, _first_later(machine), state.begin
-    for i in range(held.shape[1]):
-        then[0, i], then[1, i] = held[0, i], held[1, i]
+    then, place, date = cap.then, _first_later(machine), state.begin
+    _copy(cap.held, then)
     state.level, state.barred_late = state.watts, math.inf
     while True:
         while place < releases.length[0] and releases.end[place] <= date:
