@@ -1,8 +1,8 @@
 # make run    replay the shipped trace on the shipped heterogeneous platform gaia, with a report
-# make test   the tests of every change      make test-all   all tests (docs/inside.md)
+# make test   the tests of every change      make test-all   all tests (tests/README.md)
 # make lint   style and types                make bench      benchmarks
 # make docs   tables of the documentation that are made from the code
-# make fuzz   inputs of all kinds, mutated: SEED and CASES (docs/inside.md)
+# make fuzz   inputs of all kinds, mutated: SEED and CASES (tests/README.md)
 # The first of them makes .venv; later ones start at once.
 
 CANDIDATES := python3.13 python3.12 python3.11 python3 python

@@ -79,7 +79,8 @@ class ClassicAgent(Agent):
 
     def _follow(self, cluster: Cluster, rules: StockRules) -> None:
         """Creates the queues for some rules."""
-        predicted = self._estimates is not None
+        # Predictions, and times at a frequency, are the cluster's.
+        predicted = self._estimates is not None or cluster.frequencies is not None
         self._queue = self._candidates = make_queue(cluster, rules.order, predicted=predicted)
         if rules.candidates:
             self._candidates = make_queue(cluster, rules.candidates, predicted=predicted)
@@ -98,14 +99,13 @@ class ClassicAgent(Agent):
         if candidates is not queue:
             candidates.add(cluster.submitted)
         if cluster.withdrawn:
-            for waiting in {queue, candidates}:
-                waiting.drop(cluster.withdrawn)
-            if self._head in cluster.withdrawn:
-                self._head = None
+            self._forget(cluster.withdrawn)
         if backfill is not None:
             backfill.ended(cluster)
-        # A full cluster needs no pass, except to commit to the next head; without core ids a job may request no CPU.
-        if not cluster.queue or not (rules.commit_head or not cluster.has_core_ids or cluster.n_idle):
+        # A full cluster needs no pass, except to commit to the next head, and to reserve for it beside slowed jobs;
+        # without core ids a job may request no CPU.
+        full = not (rules.commit_head or cluster.has_slowed or not cluster.has_core_ids or cluster.n_idle)
+        if full or not cluster.queue:
             return
         if rules.order.dynamic:
             queue.refresh(cluster)
@@ -114,6 +114,13 @@ class ClassicAgent(Agent):
         head = queue.head() if backfill is not None and backfill.serves_head else self._serve(cluster, rules)
         if head is not None and backfill is not None:
             backfill.backfill(cluster, queue, candidates, head)
+
+    def _forget(self, jobs: list[int]) -> None:
+        """Removes jobs from the queues."""
+        for waiting in {self._queue, self._candidates}:
+            waiting.drop(jobs)
+        if self._head in jobs:
+            self._head = None
 
     def _serve(self, cluster: Cluster, rules: StockRules) -> int | None:
         """Starts jobs in order until one does not fit; returns that job."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.agents.classic import ClassicAgent
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.facility.series import WINDOWS
-from hdsim.scheduling.deferral import SIGNALS, Deferral, DeferringQueue
+from hdsim.scheduling.deferral import SIGNALS, Deferral, DeferringQueue, read_plan
 from hdsim.util.rules import duration, numbers_between, require
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class DeferringAgent(ClassicAgent):
         defer: ``carbon`` or ``price`` of the facility, ``night`` (22:00 to 6:00 local time) or ``weekend``.
         longest: Bound on putting a job off, beside its slack: seconds or a duration; None for its slack alone.
         margin: Time before its bound at which a job gets its place in the queue, likewise; at most half of its slack.
-        gain: Share by which the mean of a later start must be lower.
+        gain: Share by which the mean of a later start must be lower, by the plan ``rule``.
+        plan: ``rule``, ``learned`` weights that come with hdsim, or a JSON file with weights.
         job_policy, core_policy, backfill, backfill_order, commit_head, estimates, multifactor: See
             :class:`hdsim.agents.classic.ClassicAgent`; `estimates` is ``requested``.
 
@@ -42,6 +43,7 @@ class DeferringAgent(ClassicAgent):
         longest: float | str | None = None,
         margin: float | str = "6h",
         gain: float = 0.05,
+        plan: str = "rule",
         job_policy: str = "fcfs",
         core_policy: str = "high_gflops",
         backfill: str | int | Mapping[str, Any] = "easy",
@@ -61,6 +63,7 @@ class DeferringAgent(ClassicAgent):
             )
         require("agent", {"gain": numbers_between(0, 1)}, {"gain": gain})
         self._defer, self._gain = defer, float(gain)
+        self._weights = read_plan(plan)
         self._longest = math.inf if longest is None else duration(longest, "agent.longest", zero=True)
         self._margin = duration(margin, "agent.margin", zero=True)
         if self.rules is None:
@@ -75,7 +78,7 @@ class DeferringAgent(ClassicAgent):
         """Creates the queues and the plan."""
         if cluster.open_ended:
             raise ConfigError("expected jobs that are all known before time 0", where="agent.defer")
-        self._deferral = Deferral(cluster, self._defer, self._longest, self._margin, self._gain)
+        self._deferral = Deferral(cluster, self._defer, self._longest, self._margin, self._gain, self._weights)
         super().begin(cluster)
         # An agent that takes over in the middle finds jobs in the queue.
         cluster.submitted[:] = list(dict.fromkeys([*cluster.queue, *cluster.submitted]))
@@ -83,6 +86,7 @@ class DeferringAgent(ClassicAgent):
     def decide(self, cluster: Cluster) -> None:
         """One scheduling pass of the jobs that may start now."""
         cluster.submitted[:] = self._deferral.note(cluster)
+        self._forget(self._deferral.recalled)
         super().decide(cluster)
 
     def _follow(self, cluster: Cluster, rules: StockRules) -> None:

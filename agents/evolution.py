@@ -37,6 +37,10 @@ _LEAST = 1e-3
 class Evolution(LearningAgent):
     """Evolution strategy with mirrored members, common windows, and an optimizer on the estimated gradient.
 
+    The cost of a change is the logarithm of the ratio of its member to the mean member in the metric of the training,
+    averaged over windows; the sum of the changes so weighted is the gradient that Adam follows. The action with the
+    highest score is taken. Steps count the policy's own decisions; members make 2 x `pairs` times as many.
+
     Args:
         num_envs: Environments stepped together.
         pairs: Pairs of members of a generation; those of a pair differ from the policy by opposite changes.

@@ -43,6 +43,19 @@ UNITS = np.array([0.3, 0.3, 0.3, 0.3, 0.5, 0.1, 0.1, 0.3, 0.5, 1, 1, 1, 1, 1, 1]
 class MatchingAgent(Evolution):
     """A policy of fifteen weights for order, patience and cores, found by an evolution strategy.
 
+    A pass serves the queue in order:
+
+    1. Order: the score of a job is linear in the logarithms of its requested time, cores and memory bandwidth, and in
+       its submission; the lowest is first.
+    2. Speed: that of the slowest core; a core counts as a quarter slower where the job would oversubscribe its
+       processor's bandwidth. The job waits where the ratio of the best speed on idle cores to that on the empty machine
+       is below exp(-t), t = log(1 + exp(x)), x linear in the logarithms of requested time, cores and bandwidth.
+    3. Cores: processors with this speed are filled in order of six weighted columns: logarithms of speed and of power
+       by speed, share of busy cores, whether the job would be the one that oversubscribes it, whether it is
+       oversubscribed, whether the job takes all its idle cores.
+    4. Overtaking: behind a head that waits a job may start if its score is at most the leeway above the head's. A
+       leeway of 0 is strict, a large one greedy.
+
     Args:
         order: Order of the queue that training begins with: ``saf`` or ``laf``, smallest or largest area first.
     """

@@ -107,6 +107,19 @@ class Follower(ClassicAgent):
 class Rollout(ClassicAgent):
     """Serves that head, of the heads of several orders, that does best in play-outs.
 
+    1. Candidates behind which the same jobs start now and the same head waits are one; if one is left, nothing is
+       played out.
+    2. Scenarios are drawn from the past of this replay. Arrivals: consecutive jobs among those submitted so far, with
+       the gaps before them, from a random place on, so that bursts are kept; the first 16 jobs are decided without.
+       Run times under ``past``: the requested time times run time / requested time of one of the 64 ended jobs with the
+       nearest requested times in rank; of a running job a factor that it can still reach, otherwise the requested time,
+       or it ends at once. An arrival lasts as long as the job that it is drawn from.
+    3. Every candidate is played out in every scenario: it is the head until it starts, then the queue is in the order
+       `base`, until the last job has ended.
+    4. After 8, 16, 32, ... scenarios, candidates whose mean of `objective` is worse than the best by more than two
+       standard errors of the paired difference drop out, until one is left, or scenarios or budget are used up. Then
+       the first candidate is followed if it is left and `cautious` is true, else the best mean.
+
     Args:
         candidates: Orders whose heads are candidates (see :mod:`hdsim.scheduling.orders`); null: those of `USUAL`.
         base: Order of the queue in play-outs, and of backfilling with EASY; null: that of `USUAL`.

@@ -16,7 +16,7 @@ import numpy as np
 from hdsim.errors import ConfigError, nearest, not_one_of
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, IDLE_PACKAGE, node_power
-from hdsim.platform.states import Cap
+from hdsim.platform.states import CAP_KINDS, MACHINE, Cap
 from hdsim.util.inputs import read_csv
 from hdsim.util.rules import NULL, POSITIVE, Rule, duration, integers_from, is_finite, require
 from hdsim.util.text import number_in
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.util.arrays import Floats, Ints
 
-#: Kinds of caps.
-KINDS = ("hard", "soft")
 #: Choices for jobs that would break a hard cap.
 WHEN_CAPPED = ("wait", "slow")
-#: Name of the cap of all nodes.
-MACHINE = "machine"
 #: Seconds of a day, and its parts in which nodes are used alike; number of groups of neighbouring nodes.
 _DAY, _PARTS, _NEIGHBOURS = 86400.0, 8, 16
 #: Begins of the bins of times in seconds for which nodes are not in use.
@@ -109,8 +105,8 @@ class PowerManagement:
         rules = dict.fromkeys(rates, integers_from(1) | NULL) | {"boot_failure": _SHARE, "spare": integers_from(0)}
         require("power", rules, {**rates, "boot_failure": boot_failure, "spare": spare})
         self.platform = platform
-        if cap_kind not in KINDS:
-            raise ConfigError(not_one_of(cap_kind, KINDS), where="power.cap_kind")
+        if cap_kind not in CAP_KINDS:
+            raise ConfigError(not_one_of(cap_kind, CAP_KINDS), where="power.cap_kind")
         if when_capped not in WHEN_CAPPED:
             raise ConfigError(not_one_of(when_capped, WHEN_CAPPED), where="power.when_capped")
         self.caps = read_caps(cap, platform, hard=cap_kind == "hard")
@@ -194,6 +190,9 @@ class PredictiveSuspend(PowerManagement):
     def __init__(
         self, platform: Platform, wait_watts: float = 15_000, memory: float | str = "30d", **settings: Any
     ) -> None:
+        if "suspend_time" in settings:
+            message = "expected none, since power=predictive chooses how long nodes stay up"
+            raise ConfigError(message, where="power.suspend_time")
         super().__init__(platform, suspend_time=0, **settings)
         require("power", {"wait_watts": POSITIVE}, {"wait_watts": wait_watts})
         self._memory = duration(memory, "power.memory")
@@ -280,7 +279,7 @@ def _frequency(platform: Platform, ghz: Any, *, slows: bool) -> float | None:
 def _named(platform: Platform, names: Collection[str]) -> np.ndarray:
     """Returns the (N,) nodes that names of nodes, node types and clusters stand for."""
     where = "power.exclude"
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"expected a list of names such as [login], got {names!r}", where=where)
     nodes: dict[str, Sequence[int]] = {}
     for kind, known in (
@@ -303,11 +302,14 @@ def read_caps(spec: float | str | Mapping[str, Any] | None, platform: Platform, 
     """Returns the caps of a setting ``power.cap``; see :class:`PowerManagement`.
 
     Raises:
-        ConfigError: A limit is none of what is allowed, or a hard one is below the power of the idle nodes.
+        ConfigError: A limit is none of what is allowed, its nodes draw no power, or a hard one is below the power of
+            the idle nodes.
     """
     if spec is None:
         return ()
     named = spec if isinstance(spec, Mapping) else {MACHINE: spec}
+    if not named:
+        raise ConfigError("expected limits by names such as machine, got none (null: no limit)", where="power.cap")
     scopes = _scopes(platform)
     idle = node_power(platform, IDLE_PACKAGE, NodeState.IDLE)
     caps = []
@@ -319,6 +321,8 @@ def read_caps(spec: float | str | Mapping[str, Any] | None, platform: Platform, 
             )
         nodes = scopes[name]
         highest = float(node_power(platform, COMPUTING, NodeState.ON)[nodes].sum())
+        if not highest > 0:
+            raise ConfigError(f"expected nodes that draw power, those of {platform.name} draw none", where=where)
         times, watts = _limit(value, highest, where)
         least = float(idle[nodes].sum())
         if hard and watts.min() < least:

@@ -31,12 +31,16 @@ def serve(
     idle: float,
     cap: float = math.inf,
     slows: bool = False,
-) -> tuple[list[float], list[float], list[float], float]:
-    """Returns starts, ends and GHz of jobs in order of their arrival, and the joules until the last end."""
+) -> tuple[list[float], list[float], list[list[float]], float]:
+    """Returns starts, ends and all GHz of jobs in order of their arrival, and the joules until the last end.
+
+    With `slows` jobs start at the highest frequency within the cap, and rise when none waits, in order of their starts.
+    """
     allowed = [point for point in sorted(points, reverse=True) if point.ghz <= nominal]
     if not slows:
         allowed = [point for point in allowed if point.ghz == nominal]
-    starts, ends, ghz = ([math.nan] * len(arrivals) for _ in range(3))
+    starts, ends = ([math.nan] * len(arrivals) for _ in range(2))
+    ghz: list[list[float]] = [[] for _ in arrivals]
     running: dict[int, Point] = {}
     now = energy = 0.0
     coming, queue = 0, []
@@ -57,8 +61,16 @@ def serve(
             if point is None:
                 break
             job = queue.pop(0)
-            starts[job], ghz[job], running[job] = now, point.ghz, point
+            starts[job], running[job] = now, point
+            ghz[job].append(point.ghz)
             ends[job] = now + runtimes[job] * stretched(bound[job], nominal, point.ghz)
+        for job, before in running.items():
+            others = sum(point.watts for point in running.values()) - before.watts + idle * (nodes - len(running))
+            faster = [point for point in allowed if point.ghz > before.ghz and others + point.watts <= cap]
+            if not queue and starts[job] < now and faster:
+                ratio = stretched(bound[job], nominal, faster[0].ghz) / stretched(bound[job], nominal, before.ghz)
+                running[job], ends[job] = faster[0], now + (ends[job] - now) * ratio
+                ghz[job].append(faster[0].ghz)
     return starts, ends, ghz, energy
 
 

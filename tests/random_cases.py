@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,10 @@ class Elastic(hdsim.Agent):
             cluster.start(job, placement)
             started.add(job)
         movable = sorted(set(cluster.running) - started)
+        if movable and cluster.frequencies is not None:
+            points = cluster.frequencies.table.ghz.tolist()
+            ghz = points[(movable[0] + len(cluster.queue) + len(cluster.running)) % len(points)]
+            cluster.set_frequency(movable[0], ghz)
         if cluster.queue or not movable or movable[0] in resized:
             movable = [job for job in movable if job not in resized]
         if cluster.queue or not movable:
@@ -96,9 +102,11 @@ class Case:
     outages: list[ref.Outage]
     interval: float
     max_restarts: int
+    #: `frequency`, `cap`, `soft`, `slows`, `sleep` and `timeout` of `reference.Site`.
+    power: dict[str, Any]
 
-    def reference(self) -> ref.Site:
-        """The case replayed by the reference."""
+    def reference(self, found: Mapping[tuple[int, int], list[int]]) -> ref.Site:
+        """The case replayed by the reference, which follows what was `found` where the documents do not tell."""
         processors, memory = [], []
         kinds = self.document["types"]["processor"]
         for entry in self.document["clusters"][0]["nodes"]:
@@ -111,7 +119,10 @@ class Case:
                         cores=kind["cores"],
                         gflops=kind["clock_rate"] * kind["dpflops_per_cycle"],
                         power=kind["power"] / kind["cores"],
-                        bandwidth=kind["mem_bw"],
+                        bandwidth=kind.get("mem_bw", math.inf),
+                        gpu="type" in kind,
+                        ghz=kind["clock_rate"],
+                        points={p["ghz"]: p["static_watts"] + p["dynamic_watts"] for p in kind.get("frequencies", [])},
                     )
                 ] * item["number"]
             memory.append(node["memory"]["capacity"] * 1000.0 if "memory" in node else math.inf)
@@ -124,6 +135,8 @@ class Case:
             self.outages,
             self.interval,
             self.max_restarts,
+            **self.power,
+            found=found,
         ).run()
 
     def workload(self) -> hdsim.Workload:
@@ -138,7 +151,9 @@ class Case:
             memory_bandwidth=[job.bandwidth for job in rows],
             walltime=[job.walltime for job in rows],
             fixed_duration=[job.fixed for job in rows],
+            requested_gpus=[job.gpus for job in rows],
             original_submission_time=[job.origin for job in rows],
+            further={"frequency_bound": np.array([job.bound for job in rows])},
         )
 
     def simulation(self, *, check: bool = False) -> hdsim.Simulation:
@@ -166,9 +181,23 @@ class Case:
             agent,
             contention=self.contention,
             failures=failures,
+            power=self._management() if self.power else "none",
             kill_at_walltime=self.kill,
             check=check,
         )
+
+    def _management(self) -> dict[str, Any]:
+        """The power management for hdsim."""
+        keys = {key: self.power[key] for key in ("frequency",) if key in self.power}
+        if "sleep" in self.power:
+            keys |= {"suspend_time": self.power["timeout"], "suspend_rate": None, "resume_rate": None}
+        if "cap" in self.power:
+            with tempfile.NamedTemporaryFile("w", suffix=".csv", delete=False) as file:
+                file.write("time,watts\n" + "".join(f"{time!r},{watts!r}\n" for time, watts in self.power["cap"]))
+            keys["cap"] = file.name
+            keys["cap_kind"] = "soft" if self.power["soft"] else "hard"
+            keys["when_capped"] = "slow" if self.power["slows"] else "wait"
+        return {"_target_": "hdsim.power.PowerManagement", **keys}
 
 
 def make(number: int, jobs: int | None = None) -> Case:
@@ -209,8 +238,8 @@ def make(number: int, jobs: int | None = None) -> Case:
     ]
     total = sum(sizes)
     n = jobs or int(rng.integers(4, 31))
-    # The reference plans a long queue conservatively in a time that grows with the fourth power of its length.
-    load = rng.uniform(0.6, 1.6) if jobs is None or kind != "conservative" else rng.uniform(0.4, 0.7)
+    # The reference plans a long queue conservatively in a time that grows with the cube of its length.
+    load = rng.uniform(0.6, 1.6) if jobs is None or kind != "conservative" else rng.uniform(0.6, 1.0)
 
     def times(values: Any) -> Any:
         return np.round(values) if exact else values
@@ -266,74 +295,162 @@ def make(number: int, jobs: int | None = None) -> Case:
         if backfill == "greedy":
             candidates = None
         classic = ref.Classic(str(rng.choice(ORDERS)), str(rng.choice(ref.CORE_RULES)), backfill, candidates)
-    return Case(
-        number,
-        kind,
-        document,
-        rows,
-        classic,
-        contention,
-        kill,
-        outages,
-        float(rng.choice([math.inf, 8, 32])),
-        int(rng.choice([1, 100])),
-    )
+    interval, max_restarts = float(rng.choice([math.inf, 8, 32])), int(rng.choice([1, 100]))
+    if classic is not None and kind in ("counts", "conservative") and rng.random() < 0.4:
+        classic = replace(classic, backfill=int(rng.integers(2, 7)))
+    power: dict[str, Any] = {}
+    if kind in ("memory", "speeds", "contention", "everything", "resizes") and rng.random() < 0.3:
+        power = managed(rng, document, rows, classic)
+    plain = classic is not None and classic.backfill in ("none", "greedy") and contention == "none"
+    if plain and not (power or failing) and rng.random() < 0.5:
+        power = sleeping(rng, document, times)
+    if classic is not None and classic.backfill in ("none", "greedy") and not power and rng.random() < 0.4:
+        accelerate(rng, document, rows)
+    return Case(number, kind, document, rows, classic, contention, kill, outages, interval, max_restarts, power)
+
+
+def accelerate(rng: np.random.Generator, document: dict[str, Any], rows: list[ref.Job]) -> None:
+    """Gives nodes GPUs, and jobs those that could start on the idle machine."""
+    kinds, nodes = document["types"]["processor"], document["types"]["node"]
+    kinds["gpu"] = {"type": "GPU", "cores": int(rng.integers(1, 3)), "clock_rate": 1.0, "dpflops_per_cycle": 9}
+    kinds["gpu"]["power"] = float(rng.integers(20, 200))
+    room = []
+    for node in nodes.values():
+        cores = sum(kinds[item["type"]]["cores"] * item["number"] for item in node["processors"])
+        boards = int(rng.integers(0, 4))
+        if boards:
+            node["processors"].append({"type": "gpu", "number": boards})
+        memory = node["memory"]["capacity"] * 1000 if "memory" in node else math.inf
+        room.append((cores, boards * kinds["gpu"]["cores"], memory))
+    rooms = dict(zip(nodes, room, strict=True))
+    for k, job in enumerate(rows):
+        wanted = replace(job, gpus=int(rng.choice([0, 0, 1, 2, job.cores])))
+        parts, cores, gpus = ref.parts_of(wanted)
+        each = [rooms[entry["type"]] for entry in document["clusters"][0]["nodes"]]
+        if wanted.gpus and parts <= sum(
+            int(min(has // cores, devices // gpus, memory // (cores * job.memory) if job.memory else math.inf))
+            for has, devices, memory in each
+        ):
+            rows[k] = wanted
+
+
+def sleeping(rng: np.random.Generator, document: dict[str, Any], times: Callable[[Any], Any]) -> dict[str, Any]:
+    """Gives nodes power states; returns the settings of power management."""
+    kinds = {}
+    for name, node in document["types"]["node"].items():
+        idle, more, down, off, boot = rng.uniform(0, 60, 5).tolist()
+        seconds = times(rng.uniform(1, 60, 2)).tolist()
+        kinds[name] = ref.Sleep(idle + more, idle, down, off, boot, *seconds)
+        node["states"] = {
+            "on": {"watts": idle + more},
+            "idle": {"watts": idle},
+            "going_down": {"watts": down, "seconds": seconds[0]},
+            "off": {"watts": off},
+            "booting": {"watts": boot, "seconds": seconds[1]},
+        }
+    sleep = [kinds[entry["type"]] for entry in document["clusters"][0]["nodes"]]
+    return {"sleep": sleep, "timeout": float(times(rng.uniform(0, 100)))}
+
+
+def managed(
+    rng: np.random.Generator, document: dict[str, Any], rows: list[ref.Job], classic: ref.Classic | None
+) -> dict[str, Any]:
+    """Gives a platform frequencies and jobs their bounds; returns the settings of power management.
+
+    Jobs under a cap are made so narrow that any could start on the idle machine.
+    """
+    kinds = document["types"]["processor"]
+    ghz = sorted({1.0, 1.5, 2.5, *rng.choice([0.6, 1.2, 1.8, 2.0], 2).tolist()})
+    nominal = float(rng.choice(ghz[1:]))
+    for kind in kinds.values():
+        kind["dpflops_per_cycle"], kind["clock_rate"] = kind["clock_rate"], nominal
+        watts = kind["power"] / kind["cores"]
+        more = np.sort(rng.uniform(0.3, 1.0, len(ghz)))
+        more *= watts / more[ghz.index(nominal)]
+        more = np.maximum(more, 0.25 * watts)
+        kind["frequencies"] = [
+            {"ghz": at, "static_watts": 0.125 * watts, "dynamic_watts": float(w) - 0.125 * watts}
+            for at, w in zip(ghz, more, strict=True)
+        ]
+    bound = rng.choice([0.0, 0.3, 0.7, 1.0], len(rows))
+    rows[:] = [replace(job, bound=float(b)) for job, b in zip(rows, bound, strict=True)]
+    power: dict[str, Any] = {"frequency": float(rng.choice(ghz))} if rng.random() < 0.6 else {}
+    if rng.random() < 0.3:
+        return power or {"frequency": float(rng.choice(ghz))}
+    cores = [
+        (kind["power"] / kind["cores"], max(point["static_watts"] + point["dynamic_watts"] for point in points))
+        for entry in document["clusters"][0]["nodes"]
+        for item in document["types"]["node"][entry["type"]]["processors"]
+        for kind in [kinds[item["type"]]]
+        for points in [kind["frequencies"]]
+        for _ in range(item["number"] * kind["cores"])
+    ]
+    widest = int(rng.integers(1, len(cores) // 2 + 2))
+    rows[:] = [replace(job, cores=min(job.cores, widest)) for job in rows]
+    most = sum(sorted((computing for _, computing in cores), reverse=True)[:widest])
+    highest = (0.25 * sum(idle for idle, _ in cores) + most) * float(rng.uniform(1.0, 1.2))
+    last = max(job.submit for job in rows)
+    times = [0.0, *np.sort(rng.uniform(0, 1.5 * last + 1, int(rng.integers(0, 6)))).tolist()]
+    lowest = 0.05 * sum(idle for idle, _ in cores)
+    watts = rng.uniform(lowest * 1.0001, max(highest, lowest * 1.001), len(times)).tolist()
+    power["cap"] = list(zip(times, [*watts[:-1], max(highest, lowest * 1.001)], strict=True))
+    power["soft"] = classic is None or classic.backfill not in ("none", "greedy")
+    power["slows"] = not power["soft"] and bool(rng.random() < 0.5)
+    return power
 
 
 STATES = {"completed": "COMPLETED_SUCCESSFULLY", "killed": "COMPLETED_WALLTIME_REACHED", "failed": "COMPLETED_FAILED"}
 
 
+def starts(result: hdsim.Result) -> dict[tuple[int, int], tuple[float, float, list[int]]]:
+    """Begin, end and cores of each (job, restarts)."""
+    rows = result.segments.attempts
+    keys = zip(rows.job.tolist(), rows.attempt.tolist(), strict=True)
+    held = map(ref.core_ids, rows.held.texts)
+    return dict(zip(keys, zip(rows.begin.tolist(), rows.end.tolist(), held, strict=True), strict=True))
+
+
 def differences(case: Case, site: ref.Site, result: hdsim.Result) -> list[str]:
-    """What differs between the reference and a result, by job in order of start, and then by metric."""
-    found = []
-    for job, run in sorted(site.last().items(), key=lambda item: item[1].start):
-        row = result.jobs.iloc[job] if hasattr(result.jobs, "iloc") else {k: v[job] for k, v in result.jobs.items()}
-        theirs = (float(row["starting_time"]), float(row["finish_time"]))
-        if not np.allclose(theirs, (run.start, run.end), rtol=1e-9, atol=1e-9):
-            found.append(
-                f"job {job}: reference {run.start:.9g} to {run.end:.9g}, hdsim {theirs[0]:.9g} to {theirs[1]:.9g}"
-            )
-        elif case.classic is not None and sorted(ref.core_ids(row["allocated_resources"])) != run.cores:
-            found.append(f"job {job}: reference on {run.cores}, hdsim on {row['allocated_resources']}")
-        if row["final_state"] != STATES[run.state]:
-            found.append(f"job {job}: reference {run.state}, hdsim {row['final_state']}")
+    """What differs between the reference and a result, by start of a job in order of time, and then by metric."""
+    found, theirs = [], starts(result)
+    for key, run in sorted(site.starts().items(), key=lambda item: item[1].start):
+        begin, end, cores = theirs.pop(key, (math.nan, math.nan, []))
+        job = f"job {key[0]}, start {key[1]}"
+        if not np.allclose((begin, end), (run.start, run.end), rtol=1e-9, atol=1e-9):
+            found.append(f"{job}: reference {run.start:.9g} to {run.end:.9g}, hdsim {begin:.9g} to {end:.9g}")
+        elif case.classic is not None and cores != run.cores:
+            found.append(f"{job}: reference on {run.cores}, hdsim on {cores}")
+    found += [f"job {job}, start {restarts}: only hdsim has it" for job, restarts in theirs]
+    states = result.jobs["final_state"]
+    for job, run in site.last().items():
+        if states[job] != STATES[run.state]:
+            found.append(f"job {job}: reference {run.state}, hdsim {states[job]}")
     measured = full(result)
-    for key, value in site.figures().items():
-        if not math.isclose(value, measured[key], rel_tol=1e-9, abs_tol=1e-9):
-            found.append(f"{key}: reference {value!r}, hdsim {measured[key]!r}")
+    for name, value in site.figures().items():
+        if not math.isclose(value, measured[name], rel_tol=1e-9, abs_tol=1e-9):
+            found.append(f"{name}: reference {value!r}, hdsim {measured[name]!r}")
     return found
 
 
 def compare(case: Case) -> tuple[list[str], Counter[str]]:
-    """Differences of the default replay and of the engine with checks; which of them ran, and whether EASY searched.
+    """Differences of the default replay, of the engine with checks and of a fork from an instant of the replay.
 
-    Where EASY finds cores by a search, the documents tell that the candidate starts and not where: then that start is
-    compared, and the two replays of hdsim with each other.
+    Returned with them is how often which mode ran, and how many candidates of EASY got cores by a search. There the
+    documents tell that the candidate starts and not where, and the reference follows the default replay.
     """
-    site = case.reference()
-    ran: Counter[str] = Counter()
-    found = []
-    results = [case.simulation(check=check).run() for check in (False, True)]
-    for name, result in zip(("default", "checked"), results, strict=True):
+    results = {name: case.simulation(check=name == "checked").run() for name in ("default", "checked")}
+    found = starts(results["default"])
+    site = case.reference({key: cores for key, (_, _, cores) in found.items()})
+    halfway = case.simulation()
+    halfway.run_until(sorted(begin for begin, _, _ in found.values())[case.number % len(found)])
+    results["fork"] = halfway.fork(runtimes="actual", arrivals="actual").run()
+    ran = Counter({"searched": len(site.searched)}) + Counter()
+    lines = []
+    for name, result in results.items():
         mode = str(result.engine["mode"])
-        ran[mode] += 1
-        lines = differences(case, site, result) if site.undetermined is None else searched(site, result, results[0])
-        found += [f"{name} ({mode}): {line}" for line in lines]
-    if site.undetermined:
-        ran["searched"] += 1
-    return found, ran
-
-
-def searched(site: ref.Site, result: hdsim.Result, other: hdsim.Result) -> list[str]:
-    """What differs from the start of the first candidate that EASY searches cores for, and from another replay."""
-    assert site.undetermined is not None
-    now, job = site.undetermined
-    found = []
-    if not math.isclose(float(result.starting_time[job]), now, rel_tol=1e-9):
-        found.append(f"job {job}: reference starts it at {now:.9g}, hdsim at {float(result.starting_time[job]):.9g}")
-    if not np.array_equal(result.starting_time, other.starting_time):
-        found.append("starts are not those of the default replay")
-    return found
+        ran[mode] += name != "fork"
+        lines += [f"{name} ({mode}): {line}" for line in differences(case, site, result)]
+    return lines, ran
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ import gzip
 import json
 import math
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -33,7 +33,7 @@ class Job:
 
     `runtime` and `requested` are at the platform's reference speed, unless `fixed`: then the job lasts `runtime`
     seconds on whatever cores it gets. `origin` is the submission time before the trace was shifted to start at 0.
-    `gpus` are those of the whole job.
+    `gpus` are those of the whole job; `bound` is the share of the run time that is bound by the frequency.
     """
 
     submit: float
@@ -46,6 +46,11 @@ class Job:
     walltime: float = math.inf
     fixed: bool = False
     gpus: int = 0
+    bound: float = 1.0
+
+    def stretch(self, slower: float) -> float:
+        """How much longer the job takes at a frequency that the nominal one is so many times."""
+        return 1.0 if self.fixed else self.bound * slower + 1 - self.bound
 
 
 def _open(path: Path) -> IO[str]:
@@ -285,22 +290,32 @@ def hybrid(
     now = machine.now
     # A job past its expected end can end at any moment but has not yet; a job holds its cores at least for a moment.
     soon = math.nextafter(now, math.inf)
-    taken = [(now, max(end, soon), held) for end, held in machine.running]
-    total = machine.free + total_of(held for _, held in machine.running)
+    ends = [(max(end, soon), held) for end, held in machine.running]
+    # What is free from each date to the next.
+    dates = sorted({now} | {end for end, _ in ends})
+    free = [machine.free + total_of(held for end, held in ends if end <= date) for date in dates]
     started: list[int] = []
 
     def reserve(job: int, latest: float) -> float:
         own, duration = need(jobs[job]), jobs[job].requested
-        if not own <= total:
+        if not own <= free[-1]:
             return math.inf  # Too large for the nodes that are up: without a reservation.
-        for start in sorted({now} | {end for _, end, _ in taken}):
-            end = max(start + duration, math.nextafter(start, math.inf))
-            times = [start] + [begin for begin, _, _ in taken if start < begin < end]
-            if all(own <= total - total_of(held for b, e, held in taken if b <= time < e) for time in times):
-                break
+
+        def end_from(start: float) -> float:
+            return max(start + duration, math.nextafter(start, math.inf))
+
+        first = at = 0
+        while at < len(dates) and dates[at] < end_from(dates[first]):
+            at += 1
+            if not own <= free[at - 1]:
+                first = at
+        start, end = dates[first], end_from(dates[first])
         if start > latest:
             return math.inf
-        taken.append((start, end, own))
+        if at == len(dates) or dates[at] > end:
+            dates.insert(at, end)
+            free.insert(at, free[at - 1])
+        free[first:at] = [amount - own for amount in free[first:at]]
         if start == now:
             started.append(job)
         return start
@@ -486,7 +501,7 @@ def within_published_errors(errors: Sequence[tuple[float, float, float]], latenc
 class Processor:
     """`gflops` and `power` (W) are those of one core; `bandwidth` in GB/s is the processor's.
 
-    The cores of a `gpu` are devices.
+    The cores of a `gpu` are devices. `points` are the watts of a computing core by GHz, `ghz` is the nominal frequency.
     """
 
     node: int
@@ -495,6 +510,8 @@ class Processor:
     power: float
     bandwidth: float = math.inf
     gpu: bool = False
+    ghz: float = 1.0
+    points: Mapping[float, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -504,19 +521,18 @@ class Platform:
     processors: list[Processor]
     memory: list[float]
     first_core: list[int] = field(init=False)
+    #: Processor of each core.
+    processor_of: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.first_core = [sum(p.cores for p in self.processors[:i]) for i in range(len(self.processors))]
+        self.processor_of = [i for i, p in enumerate(self.processors) for _ in range(p.cores)]
 
-    @property
+    @cached_property
     def reference_gflops(self) -> float:
         """Mean speed of all cores that are no GPUs."""
         cpus = [p for p in self.processors if not p.gpu]
         return sum(p.gflops * p.cores for p in cpus) / sum(p.cores for p in cpus)
-
-    def processor_of(self, core: int) -> int:
-        """The processor a core is on."""
-        return max(i for i, first in enumerate(self.first_core) if first <= core)
 
 
 def read_platform(path: Path, types: Path | None = None) -> Platform:
@@ -623,25 +639,15 @@ class Cluster:
         #: Cores that the job being placed may still take on a node; nodes not named are without limit.
         self.limit: dict[int, int] = {}
         self.idle = [list(range(f, f + p.cores)) for f, p in zip(platform.first_core, platform.processors, strict=True)]
-        #: Processors of each node that are no GPUs.
-        self.processors_of = [
-            [i for i, p in enumerate(platform.processors) if p.node == node and not p.gpu]
-            for node in range(len(platform.memory))
-        ]
+        #: Processors that are no GPUs, one of each speed, and idle cores of each node that are none.
+        self.cpus = [(i, p) for i, p in enumerate(platform.processors) if not p.gpu]
+        self.kinds = list({p.gflops: i for i, p in self.cpus}.values())
+        self.idle_cores = [sum(p.cores for _, p in self.cpus if p.node == n) for n in range(len(platform.memory))]
         self.memory = [_exact(capacity) for capacity in platform.memory]
         # Kept as one running difference, core by core, because HDeepRM does so: with a bandwidth such as 59.7 GB/s the
         # rounding decides which of two equally loaded processors has the most left.
         self.bandwidth = [processor.bandwidth for processor in platform.processors]
-
-    def best(self, job: Job, rule: str, nodes: Sequence[int] | None = None) -> int | None:
-        """The processor that gives the next core to a job: the best key, the lowest id among equals.
-
-        Args:
-            job: The job.
-            rule: One of `CORE_RULES`.
-            nodes: Those to choose from, None for all.
-        """
-        keys = {
+        self.keys: dict[str, Callable[[int, Processor], Any]] = {
             "high_gflops": lambda i, p: p.gflops,
             "high_cores": lambda i, p: len(self.idle[i]),
             "high_mem": lambda i, p: self.memory[p.node],
@@ -651,12 +657,20 @@ class Cluster:
             # The lowest of the cores of the node that `_packed` has chosen.
             "pack": lambda i, p: 0,
         }
-        memory, key = _exact(job.memory), keys[rule]
+
+    def best(self, job: Job, rule: str, nodes: Sequence[int] | None = None) -> int | None:
+        """The processor that gives the next core to a job: the best key, the lowest id among equals.
+
+        Args:
+            job: The job.
+            rule: One of `CORE_RULES`.
+            nodes: Those to choose from, None for all.
+        """
+        memory, key = _exact(job.memory), self.keys[rule]
         eligible = [
             (key(i, p), -i)
-            for i, p in enumerate(self.platform.processors)
+            for i, p in self.cpus
             if self.idle[i]
-            and not p.gpu
             and self.memory[p.node] >= memory
             and (nodes is None or p.node in nodes)
             and p.node not in self.down
@@ -667,15 +681,19 @@ class Cluster:
     def take(self, job: Job, core: int, processor: int) -> None:
         """Gives one core to a job."""
         self.idle[processor].remove(core)
-        if not self.platform.processors[processor].gpu:
-            self.memory[self.platform.processors[processor].node] -= _exact(job.memory)
+        owner = self.platform.processors[processor]
+        if not owner.gpu:
+            self.idle_cores[owner.node] -= 1
+            self.memory[owner.node] -= _exact(job.memory)
             self.bandwidth[processor] -= job.bandwidth
 
     def give_back(self, job: Job, core: int, processor: int) -> None:
         """Takes one core back from a job."""
         insort(self.idle[processor], core)
-        if not self.platform.processors[processor].gpu:
-            self.memory[self.platform.processors[processor].node] += _exact(job.memory)
+        owner = self.platform.processors[processor]
+        if not owner.gpu:
+            self.idle_cores[owner.node] += 1
+            self.memory[owner.node] += _exact(job.memory)
             self.bandwidth[processor] += job.bandwidth
 
     def allocate(
@@ -762,7 +780,7 @@ class Cluster:
         return min(idle, self.memory[node] // _exact(job.memory)) if job.memory else idle
 
     def _idle_on(self, node: int) -> int:
-        return 0 if node in self.down else sum(len(self.idle[i]) for i in self.processors_of[node])
+        return 0 if node in self.down else self.idle_cores[node]
 
     def _idle_gpus(self, node: int) -> list[tuple[int, int]]:
         """Idle GPUs of a node, each with its processor."""
@@ -774,7 +792,7 @@ class Cluster:
 
         They must be what the job asks for, and on every node as many GPUs to the cores as in the whole job.
         """
-        processors = [self.platform.processor_of(core) for core in cores]
+        processors = [self.platform.processor_of[core] for core in cores]
         kinds = [(self.platform.processors[p].node, self.platform.processors[p].gpu) for p in processors]
         for node in {node for node, _ in kinds}:
             if kinds.count((node, True)) * job.cores != kinds.count((node, False)) * job.gpus:
@@ -816,9 +834,11 @@ class Cluster:
         return slowest / self.platform.reference_gflops
 
     def states(self) -> Iterator[tuple[int, float, str]]:
-        """Core, power per core at full speed in W, and P-state of every core."""
+        """Core, power per core at full speed in W, and P-state of every core on a node that is up."""
         for i, processor in enumerate(self.platform.processors):
             idle = len(self.idle[i])
+            if processor.node in self.down:
+                continue
             for core in range(self.platform.first_core[i], self.platform.first_core[i] + processor.cores):
                 if core not in self.idle[i]:
                     yield core, processor.power, "P1" if self.over(i) else "P0"
@@ -1013,7 +1033,10 @@ CONTENTION: dict[str, Callable[[Sequence[float], float], list[float]]] = {
 
 @dataclass
 class Attempt:
-    """A start of a job: `pieces` are (begin, end, cores) between resizes; `work` is what is left, times in s."""
+    """A start of a job: `pieces` are (begin, end, cores) between resizes; `work` is what is left, times in s.
+
+    `ghz` is the frequency of its cores.
+    """
 
     job: int
     start: float
@@ -1022,6 +1045,7 @@ class Attempt:
     expected: float
     work: float
     since: float
+    ghz: float
     rate: float = 0.0
     pieces: list[tuple[float, float, int]] = field(default_factory=list)
     end: float = math.nan
@@ -1041,6 +1065,19 @@ class Outage:
     up: float
 
 
+@dataclass(frozen=True)
+class Sleep:
+    """Watts of a node in its states, beside its processors while it is `on` or `idle`, and the seconds of changes."""
+
+    on: float
+    idle: float
+    down: float
+    off: float
+    boot: float
+    going_down: float
+    booting: float
+
+
 @dataclass
 class Site:
     """A machine with running and queued jobs; `decide(site)` is called once an instant.
@@ -1054,6 +1091,17 @@ class Site:
         outages: Of nodes; those of a node do not overlap.
         interval: Work between two checkpoints, s at reference speed; infinite: an interrupted job begins again.
         max_restarts: A job restarted so often fails with the next failure.
+        frequency: Frequency of all jobs in GHz, None for the nominal one.
+        cap: Steps (s, W) of the cap on the power of the machine, the first at 0; none: there is no cap.
+        soft: The cap is only measured. A hard one is for schedulers without reservations.
+        slows: A job that would break the cap starts at the highest frequency at which it does not.
+        sleep: States of each node, where nodes sleep, for schedulers without reservations.
+        timeout: Seconds after which an idle node goes down.
+        found: Cores of each (job, restarts) in the replay that is checked: followed where the documents tell that a
+            candidate of EASY starts and not on which cores.
+
+    Raises:
+        AssertionError: A candidate was not `found` there or has cores that delay the head.
     """
 
     platform: Platform
@@ -1064,6 +1112,13 @@ class Site:
     outages: Sequence[Outage] = ()
     interval: float = math.inf
     max_restarts: int = 100
+    frequency: float | None = None
+    cap: Sequence[tuple[float, float]] = ()
+    soft: bool = False
+    slows: bool = False
+    sleep: Sequence[Sleep] = ()
+    timeout: float = math.inf
+    found: Mapping[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.platform, contended=True)
@@ -1073,26 +1128,122 @@ class Site:
         self.attempts: list[Attempt] = []
         self.left = [job.runtime for job in self.jobs]
         self.restarts = [0] * len(self.jobs)
-        self.lost = [0.0] * len(self.jobs)
-        #: (time, W of all cores, cores held) behind each instant.
-        self.power: list[tuple[float, float, int]] = []
-        #: (time, job) of the first candidate of EASY that must start on cores which the documents do not tell.
-        self.undetermined: tuple[float, int] | None = None
+        self.nominal = self.platform.processors[0].ghz
+        self.ghz = self.frequency or self.nominal
+        #: Jobs with the requested times that schedulers see.
+        self.seen = [changed(job, requested=job.requested * job.stretch(self.nominal / self.ghz)) for job in self.jobs]
+        #: (time, W, W above the cap, cores held, GPUs held) behind each instant.
+        self.power: list[tuple[float, float, float, int, int]] = []
+        #: Jobs that hold cores and wait for their nodes.
+        self.starting: dict[int, Attempt] = {}
+        # "up", "down" (going down), "off" or "boot"; since when a node is idle; when one that goes down is off, and one
+        # that has been asked to boot up.
+        self.state = ["up"] * len(self.platform.memory)
+        self.idle_since, self.off_at, self.up_at = ([0.0] * len(self.platform.memory) for _ in range(3))
+        #: Scores of the jobs under orders that do not depend on time.
+        self.scores: dict[str, list[float]] = {}
+        #: (job, restarts) of the candidates of EASY that must start on cores which the documents do not tell.
+        self.searched: list[tuple[int, int]] = []
 
     # What a scheduler may do
 
     def start(self, job: int, given: tuple[list[int], list[int]]) -> None:
         """Starts a job on cores that the cluster has given it."""
         self.queue.remove(job)
-        spec = self.jobs[job]
-        expected = self.now + spec.requested / self.cluster.peak(spec, given[1])
-        run = Attempt(job, self.now, *given, expected, self.left[job], self.now)
-        self.running[job] = run
+        ghz = self._allowed(job, given)
+        assert ghz is not None
+        run = Attempt(job, self.now, *given, self._expected(job, given, ghz), self.left[job], self.now, ghz)
+        for node in {self.platform.processors[p].node for p in run.processors}:
+            if self.state[node] == "off":
+                self.state[node] = "boot"
+                self.up_at[node] = self.now + self.sleep[node].booting
+            elif self.state[node] == "down" and self.up_at[node] == math.inf:
+                self.up_at[node] = self.off_at[node] + self.sleep[node].booting
+            if self.state[node] != "up":
+                run.start = run.since = max(run.start, self.up_at[node])
+        (self.running if run.start == self.now else self.starting)[job] = run
         self.attempts.append(run)
 
     def place(self, job: int, rule: str, limit: Mapping[int, int] | None = None) -> tuple[list[int], list[int]] | None:
         """Cores for a job, taken at once."""
-        return self.cluster.allocate(self.jobs[job], rule, limit)
+        if self.sleep:
+            limit = self._not_needed(self.jobs[job])
+        given = self.cluster.allocate(self.jobs[job], rule, limit)
+        if given is not None and self._allowed(job, given) is None:
+            self.return_cores(job, given)
+            return None
+        return given
+
+    def _expected(self, job: int, given: tuple[list[int], list[int]], ghz: float) -> float:
+        """When a job that starts now is expected to end."""
+        spec = self.jobs[job]
+        return self.now + spec.requested * spec.stretch(self.nominal / ghz) / self.cluster.peak(spec, given[1])
+
+    def limit(self) -> float:
+        """The present cap, W."""
+        return next((watts for begin, watts in reversed(self.cap) if begin <= self.now), math.inf)
+
+    def _allowed(self, job: int, given: tuple[list[int], list[int]]) -> float | None:
+        """The highest frequency, at most that of all jobs, at which a job can begin on cores under the cap, if any."""
+        lower = [ghz for ghz in self.platform.processors[0].points if ghz < self.ghz] if self.slows else []
+        return next((ghz for ghz in [self.ghz, *sorted(lower, reverse=True)] if self._fits(job, given, ghz)), None)
+
+    def _fits(self, job: int, given: tuple[list[int], list[int]], ghz: float) -> bool:
+        """Whether a start now breaks the cap neither now nor at a later step, if jobs that run end when expected.
+
+        One that has not ended when expected goes on.
+        """
+        if self.soft or not self.cap:
+            return True
+        end, more = self._expected(job, given, ghz), dict.fromkeys(given[0], ghz)
+        for time, cap in [(self.now, self.limit()), *(step for step in self.cap if self.now < step[0] < end)]:
+            runs = [run for run in self.running.values() if time == self.now or not self.now < run.expected <= time]
+            if self._watts(runs, more, self.cluster.down) > cap + 1e-9:
+                return False
+        return True
+
+    def _not_needed(self, job: Job) -> dict[int, int]:
+        """No cores on the nodes that are not up, but for the fewest: those that boot, then are off, then go down."""
+        room = [self.cluster.room(node, job) for node in range(len(self.state))]
+        up = {node for node, state in enumerate(self.state) if state == "up"}
+
+        def last(node: int) -> tuple[Any, ...]:
+            rank = 0 if self.up_at[node] < math.inf else 1 if self.state[node] == "off" else 2
+            return rank, self.sleep[node].booting, node
+
+        for node in sorted((node for node in range(len(room)) if node not in up and room[node] > 0), key=last):
+            if sum(room[other] for other in up) < job.cores:
+                up.add(node)
+        return {node: 0 for node in range(len(room)) if node not in up}
+
+    def serves(self, node: int) -> bool:
+        """Whether a job holds cores of a node."""
+        return any(len(self.cluster.idle[i]) < p.cores for i, p in self.cluster.cpus if p.node == node)
+
+    def _watts(
+        self, runs: Collection[Attempt], more: Mapping[int, float] | None = None, idle: Collection[int] = ()
+    ) -> float:
+        """Power of the nodes that are not out of service, W.
+
+        Args:
+            runs: The running jobs.
+            more: GHz of cores that are to compute beside those of running jobs.
+            idle: Nodes that are out of service and count as idle.
+        """
+        ghz = {core: run.ghz for run in runs for core in run.cores} | dict(more or {})
+        watts = 0.0
+        for node, sleep in enumerate(self.sleep):
+            computes = any(self.platform.processors[self.platform.processor_of[core]].node == node for core in ghz)
+            watts += getattr(sleep, self.state[node].replace("up", "on" if computes else "idle"))
+        for first, processor in zip(self.platform.first_core, self.platform.processors, strict=True):
+            cores = range(first, first + processor.cores)
+            node = processor.node
+            if self.state[node] != "up" or (node in self.cluster.down and node not in idle):
+                continue
+            rest = processor.power * POWER["P2" if any(core in ghz for core in cores) else "P3"]
+            for core in cores:
+                watts += processor.points.get(ghz[core], processor.power) if core in ghz else rest
+        return watts
 
     def return_cores(self, job: int, given: tuple[list[int], list[int]]) -> None:
         """Undoes `place`."""
@@ -1106,9 +1257,15 @@ class Site:
         run.pieces.append((run.pieces[-1][1] if run.pieces else run.start, self.now, len(run.cores)))
         self.return_cores(job, (run.cores, run.processors))
         run.cores = sorted(cores)
-        run.processors = [self.platform.processor_of(core) for core in run.cores]
+        run.processors = [self.platform.processor_of[core] for core in run.cores]
         for core, processor in zip(run.cores, run.processors, strict=True):
             self.cluster.take(spec, core, processor)
+
+    def set_frequency(self, job: int, ghz: float) -> None:
+        """Has a running job at another frequency."""
+        run = self.running[job]
+        self._advance(run)
+        run.ghz = ghz
 
     # How time passes
 
@@ -1122,6 +1279,8 @@ class Site:
         run.end, run.state = self.now, state
         self.return_cores(run.job, (run.cores, run.processors))
         del self.running[run.job]
+        for node in {self.platform.processors[p].node for p in run.processors}:
+            self.idle_since[node] = self.now
 
     def _interrupt(self, run: Attempt) -> None:
         job, spec = run.job, self.jobs[run.job]
@@ -1138,22 +1297,40 @@ class Site:
 
     def _rates(self) -> None:
         shares: dict[tuple[int, int], float] = {}
+        held: list[list[int]] = [[] for _ in self.platform.processors]
+        for job, run in self.running.items():
+            for p in run.processors:
+                if not self.platform.processors[p].gpu:
+                    held[p].append(job)
         for i, processor in enumerate(self.platform.processors):
-            held = [
-                (job, self.jobs[job].bandwidth) for job, run in self.running.items() for p in run.processors if p == i
-            ]
-            found = CONTENTION[self.contention]([demand for _, demand in held], processor.bandwidth)
-            for (job, _), share in zip(held, found, strict=True):
-                shares[job, i] = share
+            found = CONTENTION[self.contention]([self.jobs[job].bandwidth for job in held[i]], processor.bandwidth)
+            shares.update(zip([(job, i) for job in held[i]], found, strict=True))
         for job, run in self.running.items():
             spec = self.jobs[job]
             rate = 1.0
             if not spec.fixed:
-                slowest = min(self.platform.processors[p].gflops * shares[job, p] for p in run.processors)
-                rate = slowest / self.platform.reference_gflops * (len(run.cores) / spec.cores)
+                owners = [(p, self.platform.processors[p]) for p in run.processors]
+                slowest = min(owner.gflops * shares[job, p] for p, owner in owners if not owner.gpu)
+                rate = slowest / self.platform.reference_gflops * (len(run.cores) / (spec.cores + spec.gpus))
+                rate /= spec.stretch(self.nominal / run.ghz)
             if rate != run.rate:
                 self._advance(run)
                 run.rate = rate
+
+    def _next_change(self, node: int) -> float:
+        """When the state of a node changes if no job asks for it."""
+        if self.state[node] == "up":
+            return math.inf if self.serves(node) else self.idle_since[node] + self.timeout
+        return {"down": self.off_at, "off": [math.inf] * (node + 1), "boot": self.up_at}[self.state[node]][node]
+
+    def _change(self, node: int) -> None:
+        if self.state[node] == "up":
+            self.state[node] = "down"
+            self.off_at[node], self.up_at[node] = self.now + self.sleep[node].going_down, math.inf
+        elif self.state[node] == "down":
+            self.state[node] = "boot" if self.up_at[node] < math.inf else "off"
+        else:
+            self.state[node] = "up"
 
     def run(self) -> Site:
         """Until every job has ended."""
@@ -1163,15 +1340,27 @@ class Site:
         def limit(run: Attempt) -> float:
             return run.start + self.jobs[run.job].walltime if self.kill_at_walltime else math.inf
 
-        while arrived < len(self.jobs) or self.running or self.queue:
-            times = [min(run.due(), limit(run)) for run in self.running.values()]
+        while arrived < len(self.jobs) or self.running or self.queue or self.starting:
+            ends = [(min(run.due(), limit(run)), run) for run in self.running.values()]
+            times = [end for end, _ in ends]
             times += [job.submit for job in self.jobs[arrived : arrived + 1]] + changes[:1]
+            times += [self._next_change(node) for node in range(len(self.sleep))]
+            steps = [time for time, _ in self.cap if time > self.now]
+            only_step, before = min(steps, default=math.inf) < min(times, default=math.inf), self.limit()
+            times += steps
             assert times, f"jobs {self.queue} are left that can never run"
             self.now = min(times)
-            for run in list(self.running.values()):
-                if min(run.due(), limit(run)) <= self.now:
-                    late = run.due() >= limit(run) if self.jobs[run.job].fixed else run.due() > limit(run)
+            for end, run in ends:
+                if end <= self.now:
+                    fixed = self.jobs[run.job].fixed
+                    late = run.due() >= limit(run) if fixed else run.due() > limit(run) + 1e-12 * self.now
                     self._leave(run, "killed" if late else "completed")
+            for node in range(len(self.sleep)):
+                if self._next_change(node) <= self.now:
+                    self._change(node)
+            for job, run in list(self.starting.items()):
+                if run.start <= self.now:
+                    self.running[job] = self.starting.pop(job)
             changes = [time for time in changes if time > self.now]
             for outage in self.outages:
                 if outage.up == self.now:
@@ -1185,17 +1374,24 @@ class Site:
             while arrived < len(self.jobs) and self.jobs[arrived].submit == self.now:
                 self.queue.append(arrived)
                 arrived += 1
-            self.decide(self)
+            if not only_step or (self.limit() > before and not self.soft):
+                self.decide(self)
             self._rates()
-            watts = sum(
-                power * POWER[name]
-                for core, power, name in self.cluster.states()
-                if self.platform.processors[self.platform.processor_of(core)].node not in self.cluster.down
-            )
-            self.power.append((self.now, watts, sum(len(run.cores) for run in self.running.values())))
+            held = [self.platform.processors[p].gpu for run in self.running.values() for p in run.processors]
+            watts = self._watts(self.running.values())
+            self.power.append((self.now, watts, max(0.0, watts - self.limit()), held.count(False), held.count(True)))
         return self
 
     # What comes out
+
+    def starts(self) -> dict[tuple[int, int], Attempt]:
+        """Each start of a job, by (job, restarts)."""
+        runs: dict[tuple[int, int], Attempt] = {}
+        count = [0] * len(self.jobs)
+        for run in self.attempts:
+            runs[run.job, count[run.job]] = run
+            count[run.job] += 1
+        return runs
 
     def last(self) -> dict[int, Attempt]:
         """The last start of each job."""
@@ -1226,19 +1422,34 @@ class Site:
             for name, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
                 figures[f"{name}_{key}"] = percentile(row, share)
         makespan = finish - self.jobs[0].submit
-        spans = [(a, min(b[0], finish)) for a, b in pairwise([*self.power, (math.inf, 0.0, 0)]) if a[0] < finish]
-        energy = math.fsum(watts * (end - begin) for (begin, watts, _), end in spans)
-        busy = math.fsum(held * (end - begin) for (begin, _, held), end in spans)
-        cores = sum(processor.cores for processor in self.platform.processors)
-        return figures | {
+        after = [*(time for time, *_ in self.power[1:]), math.inf]
+        spans = [
+            (min(end, finish) - begin, *amounts)
+            for (begin, *amounts), end in zip(self.power, after, strict=True)
+            if begin < finish
+        ]
+
+        def integral(column: int) -> float:
+            return math.fsum(span[0] * span[column] for span in spans)
+
+        energy = integral(1)
+        gpus = sum(p.cores for p in self.platform.processors if p.gpu)
+        cores = sum(p.cores for p in self.platform.processors) - gpus
+        figures |= {
             "makespan": makespan,
-            "utilization": busy / (cores * makespan),
+            "utilization": integral(3) / (cores * makespan),
             "energy_joules": energy,
             "edp": energy * makespan,
             "ed2p": energy * makespan**2,
-            "peak_power_watts": max(watts for (begin, watts, _), end in spans if end > begin),
+            "peak_power_watts": max(span[1] for span in spans if span[0] > 0),
             "throughput": len(self.jobs) / makespan * 3600,
         }
+        if gpus:
+            figures["gpu_utilization"] = integral(4) / (gpus * makespan)
+        if self.cap:
+            figures["seconds_above_cap"] = math.fsum(span[0] for span in spans if span[2] > 1e-9)
+            figures["joules_above_cap"] = integral(2)
+        return figures
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -1254,23 +1465,30 @@ def percentile(values: Sequence[float], share: float) -> float:
 class Classic:
     """An order of the queue, a core policy and a rule of backfilling.
 
-    `candidates` orders the jobs behind the head under "easy", the reservations under "conservative".
+    `candidates` orders the jobs behind the head under "easy" and behind those with reservations under a number of
+    these, the reservations under "conservative".
     """
 
     order: str
     rule: str
-    backfill: str = "none"
+    backfill: str | int = "none"
     candidates: str | None = None
 
     def __call__(self, site: Site) -> None:
-        """One scheduling pass."""
-        {"none": self._strict, "greedy": self._greedy, "easy": self._easy, "conservative": self._conservative}[
-            self.backfill
-        ](site)
+        """One scheduling pass; nothing starts where no core is idle."""
+        if not any(site.cluster.idle):
+            return
+        {"none": self._strict, "greedy": self._greedy, "easy": self._easy}.get(self.backfill, self._planned)(site)
 
     def _sorted(self, site: Site, order: str | None = None) -> list[int]:
-        score = SCORES[order or self.order]
-        return sorted(site.queue, key=lambda j: (score(site.jobs[j], site.now - site.jobs[j].submit), j))
+        name = order or self.order
+        score = SCORES[name]
+        if name in DYNAMIC:
+            return sorted(site.queue, key=lambda j: (score(site.seen[j], site.now - site.seen[j].submit), j))
+        if name not in site.scores:
+            site.scores[name] = [score(job, 0.0) for job in site.seen]
+        scores = site.scores[name]
+        return sorted(site.queue, key=lambda j: (scores[j], j))
 
     def _strict(self, site: Site) -> None:
         for job in self._sorted(site):
@@ -1285,19 +1503,25 @@ class Classic:
             if given is not None:
                 site.start(job, given)
 
-    def _conservative(self, site: Site) -> None:
-        """On equal cores without memory."""
+    def _planned(self, site: Site) -> None:
+        """With reservations of all jobs or some, on equal cores without memory."""
         idle = sum(site.cluster._idle_on(node) for node in range(len(site.platform.memory)))
         running = [(run.expected, Amount(len(run.cores))) for run in site.running.values()]
-        order = self._sorted(site, self.candidates)
-        for job in conservative(Machine(site.now, Amount(idle), order, running), site.jobs):
+        machine = Machine(site.now, Amount(idle), self._sorted(site), running)
+        if isinstance(self.backfill, int):
+            behind = self.candidates and self._sorted(site, self.candidates).index
+            chosen = hybrid(machine, site.seen, self.backfill, behind or None)
+        else:
+            chosen = conservative(changed(machine, queue=self._sorted(site, self.candidates)), site.seen)
+        for job in chosen:
             given = site.place(job, self.rule)
             assert given is not None
             site.start(job, given)
 
     def _easy(self, site: Site) -> None:
         hopeless = []
-        for head in self._sorted(site):
+        order = self._sorted(site)
+        for head in order:
             given = site.place(head, self.rule)
             if given is not None:
                 site.start(head, given)
@@ -1308,58 +1532,50 @@ class Classic:
             hopeless.append(head)
         else:
             return
-        for job in self._sorted(site, self.candidates):
+        spared = Spared(site, head, shadow)
+        behind = self._sorted(site, self.candidates) if self.candidates else order[order.index(head) :]
+        for job in behind:
             if job not in [*hopeless, head]:
-                given = self._beside(site, job, head, shadow)
+                given = self._beside(site, job, spared)
                 if given is not None:
                     site.start(job, given)
-
-    def _left(self, site: Site, date: float) -> dict[int, tuple[int, Any]]:
-        """Idle cores and free memory of each node that is up once all jobs expected to end by a date have."""
-        nodes = [node for node in range(len(site.platform.memory)) if node not in site.cluster.down]
-        idle = {node: site.cluster._idle_on(node) for node in nodes}
-        memory = {node: site.cluster.memory[node] for node in nodes}
-        for job, run in site.running.items():
-            if run.expected <= date:
-                for processor in run.processors:
-                    node = site.platform.processors[processor].node
-                    idle[node] += 1
-                    memory[node] += _exact(site.jobs[job].memory)
-        return {node: (idle[node], memory[node]) for node in nodes}
-
-    def _rooms(self, site: Site, job: int, left: Mapping[int, tuple[int, Any]]) -> dict[int, int]:
-        memory = _exact(site.jobs[job].memory)
-        return {node: int(min(idle, free // memory)) if memory else idle for node, (idle, free) in left.items()}
+                    spared = Spared(site, head, shadow)
 
     def _shadow(self, site: Site, head: int) -> float:
         """Earliest expected date at which the head fits; infinite on the nodes that are up."""
-        for date in sorted({max(run.expected, site.now) for run in site.running.values()}):
-            if sum(self._rooms(site, head, self._left(site, date)).values()) >= site.jobs[head].cores:
-                return date
+        left = _free(site)
+        runs = sorted(site.running.values(), key=lambda run: run.expected)
+        for run, later in zip(runs, [*runs, None][1:], strict=True):
+            date = max(run.expected, site.now)
+            _end(site, left, run)
+            if later is None or later.expected > date:
+                rooms = (_room(site.jobs[head], *amounts) for amounts in left.values())
+                if sum(rooms) >= site.jobs[head].cores:
+                    return date
         return math.inf
 
-    def _beside(self, site: Site, job: int, head: int, shadow: float) -> tuple[list[int], list[int]] | None:
+    def _beside(self, site: Site, job: int, spared: Spared) -> tuple[list[int], list[int]] | None:
         """Cores for a candidate that delays the head nowhere, taken; None if there are none."""
-        spec = site.jobs[job]
-        if not site.cluster.has_room(spec):
-            return None
-        left = self._left(site, shadow)
-        before = self._rooms(site, head, left)
-        margin = sum(before.values()) - site.jobs[head].cores
-        given = site.place(job, self.rule)
-        if given is None:
+        spec = site.seen[job]
+        size = spec.cores, spec.memory
+        if size in spared.too_large:
             return None
 
         def in_time(processors: Sequence[int]) -> bool:
-            return site.now + spec.requested / site.cluster.peak(spec, processors) <= shadow
+            return site.now + spec.requested / site.cluster.peak(spec, processors) <= spared.shadow
 
-        def loss(node: int, cores: int) -> int:
-            idle, memory = left[node]
-            after = {node: (idle - cores, memory - cores * _exact(spec.memory))}
-            return before[node] - max(0, self._rooms(site, head, after)[node])
-
+        # Where one of those that need the same and end in time on the same processors cannot start, none can.
+        demand = spec.bandwidth if self.rule == "high_mem_bw" else 0.0
+        alike = size, demand, spec.fixed, tuple(in_time([i]) for i in site.cluster.kinds)
+        if alike in spared.refused:
+            return None
+        spared.refused.add(alike)
+        given = site.place(job, self.rule)
+        if given is None:
+            spared.too_large.add(size)
+            return None
         nodes = [site.platform.processors[processor].node for processor in given[1]]
-        if in_time(given[1]) or sum(loss(node, nodes.count(node)) for node in set(nodes)) <= margin:
+        if in_time(given[1]) or sum(spared.loss(spec, n, nodes.count(n)) for n in set(nodes)) <= spared.margin:
             return given
         site.return_cores(job, given)
         if not spec.fixed:
@@ -1367,9 +1583,9 @@ class Classic:
             given = site.place(job, self.rule, slow)
             if given is not None:
                 return given
-        rooms = {node: min(site.cluster.room(node, spec), spec.cores) for node in left}
-        losses = {node: [loss(node, k) for k in range(int(rooms[node]) + 1)] for node in left}
-        budget = dict.fromkeys(left, 0)
+        rooms = {node: min(site.cluster.room(node, spec), spec.cores) for node in spared.left}
+        losses = {node: [spared.loss(spec, node, k) for k in range(int(room) + 1)] for node, room in rooms.items()}
+        budget = dict.fromkeys(losses, 0)
 
         def limit(node: int, chunks: int) -> int:
             return max(k for k, lost in enumerate(losses[node]) if lost <= chunks)
@@ -1378,7 +1594,7 @@ class Classic:
             limits = {node: limit(node, chunks) for node, chunks in budget.items()}
             if sum(limits.values()) >= spec.cores:
                 return site.place(job, self.rule, limits)
-            if sum(budget.values()) == margin:
+            if sum(budget.values()) == spared.margin:
                 break
             gains = {node: limit(node, chunks + 1) - limits[node] for node, chunks in budget.items()}
             best = max(gains, key=lambda node: (gains[node], -node))
@@ -1387,22 +1603,75 @@ class Classic:
             budget[best] += 1
         # Complete search: the least loss for so many cores on the nodes looked at so far.
         least = {0: 0}
-        for node in left:
+        for lost in losses.values():
             sums: dict[int, int] = {}
             for cores, total in least.items():
-                for k, lost in enumerate(losses[node][: spec.cores - cores + 1]):
-                    sums[cores + k] = min(sums.get(cores + k, total + lost), total + lost)
+                for k, more in enumerate(lost[: spec.cores - cores + 1]):
+                    sums[cores + k] = min(sums.get(cores + k, total + more), total + more)
             least = sums
-        if least.get(spec.cores, math.inf) <= margin and site.undetermined is None:
-            site.undetermined = site.now, job
-        return None
+        if least.get(spec.cores, math.inf) > spared.margin:
+            return None
+        # It starts; on which cores, the documents do not tell.
+        site.searched.append((job, site.restarts[job]))
+        cores = site.found.get(site.searched[-1], [])
+        given = site.cluster.occupy(spec, cores)
+        assert given is not None, f"job {job} should start at {site.now:.9g}, and was given cores {cores}"
+        nodes = [site.platform.processors[processor].node for processor in given[1]]
+        assert sum(spared.loss(spec, node, nodes.count(node)) for node in set(nodes)) <= spared.margin
+        return given
+
+
+def _free(site: Site) -> dict[int, tuple[int, Any]]:
+    """Idle cores and free memory of each node that is up."""
+    nodes = [node for node in range(len(site.platform.memory)) if node not in site.cluster.down]
+    return {node: (site.cluster.idle_cores[node], site.cluster.memory[node]) for node in nodes}
+
+
+def _end(site: Site, left: dict[int, tuple[int, Any]], run: Attempt) -> None:
+    """Adds what a job holds to what is left."""
+    memory = _exact(site.jobs[run.job].memory)
+    for processor in run.processors:
+        node = site.platform.processors[processor].node
+        left[node] = left[node][0] + 1, left[node][1] + memory
+
+
+def _room(job: Job, idle: int, free: Any) -> int:
+    """Cores for a job on a node with so many idle cores and so much free memory."""
+    memory = _exact(job.memory)
+    return int(min(idle, free // memory)) if memory else idle
+
+
+class Spared:
+    """What candidates must leave the head of the queue at its shadow time, and what they may take, until one starts.
+
+    `left` has idle cores and free memory of each node that is up once all jobs expected to end by then have, `margin`
+    the cores for the head that it does not need. Candidates of sizes `too_large` do not fit; those like one `refused`
+    leave too little.
+    """
+
+    def __init__(self, site: Site, head: int, shadow: float) -> None:
+        self.head, self.shadow = site.jobs[head], shadow
+        self.left = _free(site)
+        for run in site.running.values():
+            if run.expected <= shadow:
+                _end(site, self.left, run)
+        self.before = {node: _room(self.head, *amounts) for node, amounts in self.left.items()}
+        self.margin = sum(self.before.values()) - self.head.cores
+        self.too_large: set[tuple[int, float]] = set()
+        self.refused: set[tuple[Any, ...]] = set()
+
+    def loss(self, job: Job, node: int, cores: int) -> int:
+        """Cores for the head on a node that are gone with so many of a job."""
+        idle, memory = self.left[node]
+        return self.before[node] - max(0, _room(self.head, idle - cores, memory - cores * _exact(job.memory)))
 
 
 def elastic(site: Site) -> None:
     """Serves the queue in order; shrinks and grows jobs in the same pass as starts.
 
     Where a job does not fit, running jobs give the upper half of their cores, one after the other, until it fits.
-    Without a queue the first running job takes the idle cores of its nodes.
+    Without a queue the first running job takes the idle cores of its nodes. Where there are frequencies, that of the
+    first job changes with the number of jobs.
     """
 
     def movable() -> list[int]:
@@ -1420,6 +1689,10 @@ def elastic(site: Site) -> None:
         if given is None:
             break
         site.start(job, given)
+    points = sorted(site.platform.processors[0].points)
+    if points and movable():
+        first = min(movable())
+        site.set_frequency(first, points[(first + len(site.queue) + len(site.running)) % len(points)])
     oldest = min((job for job in movable() if job not in resized), default=None)
     if not site.queue and oldest is not None:
         run, spec = site.running[oldest], site.jobs[oldest]

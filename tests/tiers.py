@@ -1,4 +1,4 @@
-"""Which tests run: those of every change, with ``--ci`` those of CI as well, with ``--all`` all (docs/inside.md)."""
+"""Which tests run: those of every change, with ``--ci`` those of CI as well, with ``--all`` all (tests/README.md)."""
 
 from __future__ import annotations
 

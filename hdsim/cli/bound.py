@@ -10,6 +10,7 @@ import click
 
 from hdsim.errors import ConfigError
 from hdsim.scheduling.agent import BACKFILLS
+from hdsim.util.rules import has_values
 from hdsim.util.text import format_number, format_table
 
 
@@ -49,9 +50,7 @@ def bound(overrides: tuple[str, ...], window: int | None, windows: int | None, *
 
     composer = Composer()
     config = composer.compose(composer.overrides(overrides))
-    for key in ("metrics", "warmup", "cooldown"):
-        if config[key] is not None:
-            raise ConfigError("expected null: a bound is one of --objective over all jobs", where=key)
+    _refuse_others(config)
     platform = read_platform(config)
     workload = read_workload(config, platform)
     size = window or len(workload)
@@ -74,6 +73,27 @@ def bound(overrides: tuple[str, ...], window: int | None, windows: int | None, *
     what = f"{search['objective']} of windows of {size:,} jobs on {platform.name}"
     click.echo(f"{what}, orders with backfill={search['backfill']}\n")
     click.echo(format_table([("first job", "best order", "its", "attained", "of it", "lower bound"), *lines]))
+
+
+def _refuse_others(config: dict[str, Any]) -> None:
+    """Refuses what a run does with its jobs beside starting them.
+
+    Raises:
+        ConfigError: There is a metric, a part that is left out, a model, a facility, the rules of a site or another
+            backend; all are listed.
+    """
+    from hdsim.simulation.setup import model_settings
+
+    keys = [key for key in ("metrics", "warmup", "cooldown") if config[key] is not None]
+    faults = [ConfigError("expected null: a bound is one of --objective over all jobs", where=key) for key in keys]
+    for group in ("contention", "network", "failures", "facility", "power", "site"):
+        if has_values(config.get(group)):
+            faults.append(ConfigError("expected none with hdsim bound, whose jobs run undisturbed", where=group))
+    if dict(config["backend"]) != model_settings("backend", "sim"):
+        told = "expected sim with kill_at_walltime=false and batch_events=true with hdsim bound"
+        faults.append(ConfigError(told, where="backend"))
+    if faults:
+        raise ConfigError.many(faults)
 
 
 def _line(name: str, best: str, row: dict[str, float]) -> list[str]:

@@ -47,6 +47,8 @@ class Frequencies:
         changed: Running jobs that have got another frequency in the present pass of the scheduler.
         chosen: Jobs that have been given a frequency of their own so far, as keys.
         retimed: All running jobs that have got another frequency so far, in order.
+        slowed: Running jobs that hard caps keep below the frequency at which they were to start, which is the value, in
+            order of their starts.
 
     Args:
         table: See the attributes.
@@ -64,6 +66,7 @@ class Frequencies:
         self.changed: list[int] = []
         self.chosen: dict[int, None] = {}
         self.retimed: list[int] = []
+        self.slowed: dict[int, float] = {}
         self._asked: dict[int, float] = {}
         self._bound: list[float] = []
         self.add(workload)
@@ -104,9 +107,15 @@ class Frequencies:
     def candidates(self, job: int) -> list[float]:
         """Returns the frequencies at which a queued job may start, the best one first."""
         asked = self.asked(job)
-        if not self.slows:
-            return [asked]
-        return [asked, *self.table.below(self.table.nominal if math.isnan(asked) else asked)]
+        return [asked, *self.table.below(self._ghz(asked))] if self.slows else [asked]
+
+    def higher(self, job: int) -> list[float]:
+        """Returns the frequencies above its present one to which a job that is slowed may rise, the best one first."""
+        asked, least = self.slowed[job], self._ghz(self.of(job))
+        return [ghz for ghz in (asked, *self.table.below(self._ghz(asked))) if self._ghz(ghz) > least]
+
+    def _ghz(self, ghz: float) -> float:
+        return self.table.nominal if math.isnan(ghz) else ghz
 
     def of(self, job: int) -> float:
         """Returns the frequency of a running job."""
@@ -126,6 +135,7 @@ class Frequencies:
     def release(self, job: int) -> None:
         """Takes note of a job that has given its cores back."""
         self.of_running.pop(job, None)
+        self.slowed.pop(job, None)
 
     def slowdown(self, job: int, ghz: float) -> float:
         """Returns the run time of a job at a frequency over that at the nominal one."""

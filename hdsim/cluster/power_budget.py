@@ -244,6 +244,12 @@ class PowerBudget:
         least = self.least if self.only_nominal else self._cheapest
         return watts * (1 + ROUNDING) / least if least > 0 else math.inf
 
+    def least_more(self, before: float, ghz: float) -> float:
+        """Returns a lower bound of the W that a core draws more at a frequency than at another one, NaN: nominal."""
+        assert self._frequencies is not None
+        more = self._frequencies.more_watts(ghz) - self._frequencies.more_watts(before)
+        return float(more[~self._gpu_types].min())
+
     def earliest(self, watts: float, seconds: float, begin: float, now: float) -> float:
         """Returns the earliest time from `begin` on at which the machine can draw some watts more for some seconds.
 

@@ -147,7 +147,7 @@ class Cluster:
         requeued: Running jobs that the scheduler wants back in the queue.
         can_requeue: Whether the backend carries `requeue` out.
         paused: Jobs that the scheduler has suspended (True) or resumed in its present pass, in order.
-        suspended_time: Seconds for which each job that was resumed has been suspended.
+        suspended_time: Seconds for which each job that was resumed has been suspended since its last start.
         can_suspend: Whether the backend carries `suspend` and `resume` out.
         calls: Times at which the scheduler asked to be called again.
         nodes_fail: Nodes may fail.
@@ -277,6 +277,10 @@ class Cluster:
         self._allowed: tuple[Any, float] = None, math.nan
         # The latest question to `pick` under hard caps, its moment, and the answer.
         self._found: tuple[Any, Any, Any] = (None, None, None)
+        # When the scheduler has last reserved power for the first job that waits, and that; and what was the same when
+        # slowed jobs were last raised.
+        self._reserved: tuple[float, tuple[tuple[float, float, float], ...]] = math.nan, ()
+        self._raised: Any = None
         # Seconds from the request to start each job until its nodes are up.
         self._delays: dict[int, float] = {}
         self.down: dict[int, None] = {}
@@ -619,6 +623,7 @@ class Cluster:
         """Puts a running job, one of whose nodes fails, back into its place in the queue; it repeats `lost` seconds."""
         self.allocations.interrupt(job, self.starting_time[job], self.now, lost)
         self._give_back(job)
+        self.suspended_time.pop(job, None)
         self.starting_time.write(job, math.nan)
         self.ended.append(job)
         self._queue_in_order(job)
@@ -724,6 +729,7 @@ class Cluster:
         frequencies.run(job, ghz)
         if not frequencies.same(asked, ghz):
             self.requested_time[job] = self._stretched(job, ghz)
+            frequencies.slowed[job] = asked
 
     def _wake(self, job: int, placement: Any) -> bool:
         """Asks the nodes of a job to boot; returns whether any of them is not up."""
@@ -884,27 +890,79 @@ class Cluster:
             if self.budget is not None:
                 self._allowed = None, math.nan
                 self.budget.forget()
+        elif self._change_frequency(job, wanted):
+            frequencies.slowed.pop(job, None)
         else:
-            self._change_frequency(job, wanted)
+            raise DecisionError(f"job {self._name(job)} cannot be set to a frequency: its power would break a cap")
 
-    def _change_frequency(self, job: int, ghz: float) -> None:
-        """Changes the frequency of a running job, NaN for the nominal one."""
-        frequencies, placement = self.frequencies, self.running[job]
+    @property
+    def has_slowed(self) -> bool:
+        """Whether hard caps keep running jobs at a lower frequency than they were to have."""
+        return self.frequencies is not None and bool(self.frequencies.slowed)
+
+    def reserve_power(self, starts: Iterable[tuple[float, float, float]]) -> None:
+        """Keeps power of the whole machine for possible starts of the first job that waits, from jobs that are slowed.
+
+        It does so at this instant.
+
+        Args:
+            starts: Begin and end of each in seconds, and the W that the job adds.
+        """
+        self._reserved = self.now, tuple(starts)
+
+    def raise_slowed(self) -> None:
+        """Raises the jobs that hard caps have slowed as far as these allow now, in the order of their starts.
+
+        While jobs wait, none is raised unless the scheduler has reserved power for the first of them in its present
+        pass, which a raise leaves.
+        """
+        frequencies, budget = self.frequencies, self.budget
+        if budget is None or frequencies is None or not frequencies.slowed:
+            return
+        at, reserved = self._reserved
+        if not self.queue:
+            reserved = ()
+        elif at != self.now or not reserved:
+            return
+        if self._raised == (budget.moment(self.now), reserved):
+            return
+        room = budget.room(self.now, self.now, self.now)
+        for job in [job for job in frequencies.slowed if job not in self.started and job not in self.starting]:
+            for ghz in frequencies.higher(job):
+                more = budget.least_more(frequencies.of(job), ghz) * self.size[job]
+                if more <= room and self._change_frequency(job, ghz, reserved):
+                    if frequencies.same(ghz, frequencies.slowed[job]):
+                        del frequencies.slowed[job]
+                    room = budget.room(self.now, self.now, self.now)
+                    break
+        self._raised = budget.moment(self.now), reserved
+
+    def _change_frequency(self, job: int, ghz: float, reserved: Sequence[tuple[float, float, float]] = ()) -> bool:
+        """Changes the frequency of a running job, NaN for the nominal one; returns False if a hard cap forbids it.
+
+        So does power that is reserved, see `reserve_power`.
+        """
+        frequencies, placement, budget = self.frequencies, self.running[job], self.budget
         assert frequencies is not None
         before = frequencies.of(job)
         if frequencies.same(before, ghz):
-            return
+            return True
         # The rest of the requested time is stretched.
         ratio = frequencies.slowdown(job, ghz) / frequencies.slowdown(job, before)
-        if self.budget is not None:
-            end = self.budget.release(job)
+        if budget is not None:
+            end = budget.release(job)
             later = self.now + (end - self.now) * ratio if end > self.now else end
             latest = max(later, self.now)
-            broken = self.budget.broken(self.now, latest, placement.ids, placement.nodes, self.now, ghz).any()
-            self.budget.hold(job, placement.ids, end if broken else later, before if broken else ghz)
+            broken = bool(budget.broken(self.now, latest, placement.ids, placement.nodes, self.now, ghz).any())
+            if not broken and reserved:
+                budget.hold(job, placement.ids, later, ghz)
+                broken = any(budget.room(begin, over, self.now) < watts for begin, over, watts in reserved)
+                budget.release(job)
+            budget.hold(job, placement.ids, end if broken else later, before if broken else ghz)
             if broken:
-                raise DecisionError(f"job {self._name(job)} cannot be set to a frequency: its power would break a cap")
-        done = (self.now - self.starting_time[job]) * self.speed(job, placement)
+                return False
+        ran = self.now - self.starting_time[job] - self.suspended_time.get(job, 0.0)
+        done = ran * self.speed(job, placement)
         left = self.requested_time[job] - done
         if left > 0:
             self.requested_time[job] = done + left * ratio
@@ -912,6 +970,7 @@ class Cluster:
         frequencies.changed.append(job)
         frequencies.retimed.append(job)
         self.allocations.set_frequency(job, placement, ghz, self.starting_time[job], self.now)
+        return True
 
     def power_off(self, nodes: int | Sequence[int] | NDArray[Any]) -> None:
         """Begins, now, to switch off nodes that are up and serve no job, by their numbers.
@@ -1123,6 +1182,8 @@ class Cluster:
             raise self._misplaced(job, "suspended", "running")
         if not self.can_suspend:
             raise DecisionError(f"job {self._name(job)} cannot be suspended: the backend suspends no such jobs")
+        if job in self.killed or job in self.requeued:
+            raise DecisionError(f"job {self._name(job)} cannot be suspended: it ends at this very instant")
         held = self.running[job]
         self.allocations.suspend(job, held, self.starting_time[job], self.now)
         self._give_back(job)
@@ -1141,9 +1202,13 @@ class Cluster:
             raise self._misplaced(job, "resumed", "suspended")
         self.cores.allocate(job, self.suspended[job])
         self.running.write(job, self.suspended.take(job))
+        if self.frequencies is not None:
+            self.frequencies.run(job, self.allocations.frequency.get(job, math.nan))
         stood = self.now - self._suspended_at.pop(job)
         self.suspended_time[job] = self.suspended_time.get(job, 0.0) + stood
         self.allocations.resume(job, self.now)
+        if self.core_speed is not None:
+            self._record_speed_of(job)
         self.state.write(job, _RUNNING)
         self.paused.append((job, False))
 
@@ -1280,7 +1345,7 @@ class Cluster:
             self.queue.fill(dict.fromkeys(in_order))
         self.state.write(job, _QUEUED)
         self.submitted.append(job)
-        if self.frequencies is not None and self.frequencies.used and job not in self.expected:
+        if self.frequencies is not None and self.frequencies.chosen and job not in self.expected:
             self.requested_time[job] = self._stretched(job, self.frequencies.default)
 
     def _leave_queue(self, job: int, done: str) -> None:

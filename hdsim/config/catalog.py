@@ -77,11 +77,13 @@ def settings(path: Path) -> dict[str, Setting]:
 
     text = path.read_text(encoding="utf-8")
     found = dict(flat(yaml.safe_load(text) or {}))
-    notes = dict(re.findall(r"^ *(\w+):.*? # (.*)$", text, re.MULTILINE))
+    notes: dict[str, str] = {}
+    parents: list[tuple[int, str]] = []
+    for indent, name, note in re.findall(r"^( *)(\w+):(?:.*? # (.*))?", text, re.MULTILINE):
+        parents = [*((depth, parent) for depth, parent in parents if depth < len(indent)), (len(indent), name)]
+        notes[".".join(parent for _, parent in parents)] = note
     hidden = ("defaults", "_target_")
-    return {
-        key: Setting(value, notes.get(key.rpartition(".")[2], "")) for key, value in found.items() if key not in hidden
-    }
+    return {key: Setting(value, notes.get(key, "")) for key, value in found.items() if key not in hidden}
 
 
 def agents() -> dict[str, Description]:

@@ -7,12 +7,9 @@ import re
 
 #: Groups and keys of ``hdsim run`` without those of the scheduler.
 RUN = {
-    "site": (
-        "a site that runs Slurm: a folder of `hdsim site import` with its platform, jobs and rules "
-        "([slurm.md](slurm.md)); each rule is a key, such as `site.partitions.long.max_time`"
-    ),
+    "site": ("a [site that runs Slurm](slurm.md): a folder of `hdsim site import`; each of its rules is a key"),
     "site.path": "the folder",
-    "seed": "seed of everything random: generated jobs, drawn bandwidths and run times, failures, random policies",
+    "seed": "seed of everything random",
     "platform": "a bundled platform (`hdsim show platforms`)",
     "platform.path": "name of a bundled platform, or a [platform file](platform.md)",
     "platform.kind": (
@@ -27,10 +24,7 @@ RUN = {
     "workload.path": (
         "name of a bundled trace, or an SWF, Batsim or HDeepRM JSON file, plain or gzipped ([workload.md](workload.md))"
     ),
-    "workload.seed": (
-        "seed of what is drawn of the jobs; null: `seed`, in trainings 1, so that `seed` does not change "
-        "the jobs they are tested on"
-    ),
+    "workload.seed": ("seed of what is drawn of the jobs; null: `seed`, in trainings 1, for equal tests"),
     "workload.family": "with `workload=family`: the [family](workload.md#families) of the trace",
     "workload.kind": "with `workload=kind`: a file or a bundled [kind](workload.md#kinds) of machine and load",
     "workload.generate": "instead of a path: settings of a [generator](workload.md#generation)",
@@ -45,12 +39,12 @@ RUN = {
     "workload.runtime": "`trace`; `requested`: estimates are exact; `hdeeprm`: a random share of the estimate",
     "workload.walltime": "kill limit: `trace` (SWF has none), `requested`, `none`",
     "workload.cluster": (
-        "the jobs of the cluster that the backend schedules, by `workload=cluster`: pods ([pods.md](pods.md)), or held "
-        "jobs of Slurm ([slurm_backend.md](slurm_backend.md))"
+        "the jobs of the cluster that the backend schedules, by `workload=cluster`: [pods](pods.md), or "
+        "[held jobs of Slurm](slurm_backend.md)"
     ),
     "workload.cores_per_pod": (
-        "on platforms of quantities: a job becomes equal pods of at most so many cores; null: one pod "
-        "where it fits on the smallest node"
+        "most cores of each of the equal [pods](kubernetes.md#pods) of a job; null: one pod where it fits on the "
+        "smallest node"
     ),
     "workload.status": (
         "of SWF and Parquet: `recorded`, `queued`, `completed`, `ignore` ([workload.md](workload.md#swf))"
@@ -105,14 +99,14 @@ RUN = {
     ),
     "cooldown": "the same before the last submission",
     "check": "true: every invariant is checked at every instant, by the engine instead of compiled code (slow)",
-    "contention": "`none`, `threshold`, `fair_share`, `smoothstep` ([contention.md](models.md))",
+    "contention": "`none`, `threshold`, `fair_share`, `smoothstep` ([models.md](models.md#memory-contention))",
     "contention.path": "a model of your own: a file",
     "contention._target_": "a model of your own: `package.Class`",
-    "network": "`none`, `fluid`: how messages share the links ([network.md](network.md))",
+    "network": "`none`, `fluid`: how messages share the links ([bsp.md](bsp.md#network))",
     "network.sharing": "`fluid`: `equal`, `latency` or `rounds`",
     "network.path": "a model of your own: a file",
     "network._target_": "a model of your own: `package.Class`",
-    "failures": "`none`, `exponential`, `weibull`, `trace`: when nodes are down ([failures.md](models.md))",
+    "failures": "`none`, `exponential`, `weibull`, `trace`: when nodes are down ([models.md](models.md#failures))",
     "failures.path": "a model of your own: a file",
     "failures._target_": "a model of your own: `package.Class`",
     "facility": "`none`, `synthetic`: what surrounds the machine ([power.md](power.md))",

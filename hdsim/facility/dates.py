@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _SINCE_1970 = 20 * 365.25 * 86400.0
 #: Numbers that are seconds since 1970; others, such as 20260302, are dates or nothing.
 _EARLIEST, _LATEST = 1e8, 1e11
+#: First and last year of the first submission; instant up to which there are local times.
+_YEARS = 1900, 2999
+_END = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 #: Field of the header with the seconds since 1970 at second 0 of the clock of a trace.
 _START = "UnixStartTime"
 
@@ -57,15 +60,17 @@ class Dates:
             known = _zone(header["timezonestring"], f"{workload.source}: TimeZoneString")
         if begin is not None:
             try:
-                return cls(instant(str(begin), known), known)
+                return cls(_in_years(instant(str(begin), known)), known)
             except ValueError as error:
                 raise ConfigError(str(error), where="facility.begin") from None
         if not len(workload):
             return cls(None, known)
         first, start = float(workload.original_submission_time[0]), _number(header.get(_START.lower(), ""))
-        if first >= _SINCE_1970:
-            return cls(first, known)
-        return cls(start + first if start > 0 else None, known)
+        date = first if first >= _SINCE_1970 else start + first if start > 0 else None
+        try:
+            return cls(None if date is None else _in_years(date), known)
+        except ValueError as error:
+            raise ConfigError(str(error), where=f"{workload.source}: {_START}") from None
 
     def required(self, what: str) -> float:
         """Returns the begin.
@@ -82,8 +87,8 @@ class Dates:
         return self.begin
 
     def local(self, seconds: float) -> datetime:
-        """Returns the local time, UTC without a zone, of seconds since the first submission."""
-        return datetime.fromtimestamp(self.required("local times") + seconds, self.zone or UTC)
+        """Returns the local time, UTC without a zone, of seconds since the first submission, in year 9999 at most."""
+        return datetime.fromtimestamp(min(self.required("local times") + seconds, _END), self.zone or UTC)
 
     def midnight_after(self, seconds: float, days: int) -> float:
         """Returns the seconds since the first submission of the begin of a local day, `days` after that of a time."""
@@ -141,6 +146,18 @@ def instant(text: str, zone: tzinfo | None) -> float:
         if date.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local:
             raise ValueError(f"expected a local time, got '{text[:40]}', which the clock passed over")
     return date.timestamp()
+
+
+def _in_years(begin: float) -> float:
+    """Returns the instant of a first submission.
+
+    Raises:
+        ValueError: It is in no year in which the calendar holds for the whole run.
+    """
+    first, last = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (_YEARS[0], _YEARS[1] + 1))
+    if not first <= begin < last:
+        raise ValueError(f"expected a date from {_YEARS[0]} to {_YEARS[1]}, got {begin:.10g} seconds since 1970")
+    return begin
 
 
 def second_instant(text: str, zone: tzinfo | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from hdsim.util.units import JOULES_PER_KWH
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
     from hdsim.workload.model import Workload
+
+log = logging.getLogger(__name__)
 
 #: Keys of the group ``facility``.
 KEYS = (
@@ -154,6 +157,8 @@ class Facility:
             if key in given
         }
         full = float(platform.power @ platform.cores_per_processor)
+        if full == 0 and not platform.has_state_watts:
+            log.warning("no core or node of %s draws power: energy, costs and emissions are 0", platform.name)
         return cls(
             dates,
             curves.get("pue"),

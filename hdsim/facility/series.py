@@ -171,6 +171,22 @@ class Signal:
         first, last = np.searchsorted(begins, [self._clock.now, self.known_until], side="right")
         return begins[first:last].copy()
 
+    def integral(self) -> tuple[Floats, Floats]:
+        """Returns now, the changes to come and the end of the horizon, (K,) s, and integrals expected until each.
+
+        The present step counts with its value, later ones with their forecasts. Nothing is known after the end.
+        """
+        series, now, changes = self._series, self._clock.now, self.changes()
+        known = self.known_until
+        if not now < known < math.inf:
+            return np.array([now]), np.zeros(1)
+        place = int(np.searchsorted(series.begins, now, side="right"))
+        knots = np.concatenate([[now], changes, [known]])
+        values = np.append(self.value, series.forecasts[place : place + len(changes)])
+        sums = _sums(values * np.diff(knots))
+        whole = np.append(True, np.diff(knots) > 0)
+        return knots[whole], sums[whole]
+
     def mean(self, begin: Floats, end: Floats) -> Floats:
         """Expected means (N,) from times to later ones, (N,) s, of at least now; NaN beyond the horizon.
 
@@ -188,6 +204,9 @@ class Signal:
         return np.where(inside & (end > begin), total / np.where(end > begin, end - begin, 1.0), np.nan)
 
 
+#: Seconds of a year, and those of submissions for which windows are listed.
+_YEAR = 365.25 * 86400.0
+_LONGEST_WINDOWS = 100 * _YEAR
 #: Windows of the week in which jobs may be put off to.
 WINDOWS = ("night", "weekend")
 
@@ -198,9 +217,12 @@ def window_series(name: str, dates: Dates, last: float) -> Series:
     The night is from 22:00 to 6:00 and the weekend Saturday and Sunday, by local time.
 
     Raises:
-        ConfigError: The date of the run is not known.
+        ConfigError: The date of the run is not known, or jobs are submitted for more than a hundred years.
     """
     dates.required(f"the {name}")
+    if last > _LONGEST_WINDOWS:
+        told = f"expected submissions of at most 100 years with agent.defer={name}, got {last / _YEAR:,.0f} years"
+        raise ConfigError(told, where="agent.defer")
     begins, values, at, end = [0.0], [_in_window(name, dates, 0.0)], 0.0, last + 60 * 86400.0
     while at < end:
         # The next full local hour.
@@ -238,7 +260,8 @@ def make_series(
         dates: Dates of the run.
         until: Time in seconds that a generated series covers at least.
         seed: Seed of a generated series and of errors, unless the settings have one.
-        synthetic: Generator: takes the settings, the dates, the last time and the seed; returns begins and values.
+        synthetic: Generator: takes the settings, the dates, the last time, the seed and the key of the series; returns
+            begins and values.
 
     Raises:
         ConfigError: The settings or the file cannot be used.
@@ -264,7 +287,7 @@ def make_series(
     seed = seed if given is None else int(given)
     horizon = _horizon(settings.get("horizon", "24h"), f"{where}.horizon")
     if "mean" in settings:
-        begins, values = synthetic(settings, dates, until, seed)
+        begins, values = synthetic(settings, dates, until, seed, where)
         values = np.maximum(values, kind.least)
         forecasts, source, end = values, where, float(2 * begins[-1] - begins[-2])
     else:

@@ -21,7 +21,7 @@ _MOST_STEPS = 10_000_000
 _HOUR, _DAY = 3600.0, 86400.0
 
 
-def synthetic(settings: Mapping[str, Any], dates: Dates, until: float, seed: int) -> tuple[Floats, Floats]:
+def synthetic(settings: Mapping[str, Any], dates: Dates, until: float, seed: int, where: str) -> tuple[Floats, Floats]:
     """Draws a series: ``mean x max(floor, 1 + daily d(hour) + weekly w(day) + weather x(t))``.
 
     d = (cos(2 pi (h - 20) / 24) + cos(4 pi (h - 20) / 24)) / 2 of the local hour h, which is 1 at 20:00 and lowest in
@@ -34,6 +34,7 @@ def synthetic(settings: Mapping[str, Any], dates: Dates, until: float, seed: int
         dates: Dates of the run.
         until: Time in seconds that the series covers.
         seed: Seed.
+        where: Key of the series, for messages.
 
     Returns:
         Begins in seconds since the first submission, from the begin of its year on, and values, (T,) each.
@@ -42,16 +43,18 @@ def synthetic(settings: Mapping[str, Any], dates: Dates, until: float, seed: int
         ConfigError: A setting is not allowed.
     """
     begin = dates.required("a generated series")
-    step = _seconds(settings, "step", _HOUR)
-    memory = _seconds(settings, "memory", 36 * _HOUR, least=0.0)
+    step = _seconds(settings, "step", _HOUR, where)
+    memory = _seconds(settings, "memory", 36 * _HOUR, where, least=0.0)
     floor = settings.get("floor")
     if floor is not None and not is_finite(floor):
-        raise ConfigError(f"expected a share of the mean or null, got {floor!r}", where="facility: floor")
+        raise ConfigError(f"expected a share of the mean or null, got {floor!r}", where=f"{where}.floor")
     year = datetime.fromtimestamp(begin, UTC).year
     first = datetime(year, 1, 1, tzinfo=UTC).timestamp()
     count = math.ceil((begin + until - first) / step) + 1
     if count > _MOST_STEPS:
-        raise ConfigError(f"expected a step that makes at most {_MOST_STEPS:,} steps, got {count:,}", where="step")
+        raise ConfigError(
+            f"expected a step that makes at most {_MOST_STEPS:,} steps, got {count:,}", where=f"{where}.step"
+        )
     times = first + step * np.arange(count, dtype=np.float64)
     hour, weekday = _local(times, dates)
     angle = 2 * np.pi * (hour - 20) / 24
@@ -69,14 +72,16 @@ def synthetic(settings: Mapping[str, Any], dates: Dates, until: float, seed: int
     return times - begin, float(settings["mean"]) * relative
 
 
-def _seconds(settings: Mapping[str, Any], key: str, default: float, least: float = 1.0) -> float:
+def _seconds(settings: Mapping[str, Any], key: str, default: float, where: str, least: float = 1.0) -> float:
     value = settings.get(key, default)
     try:
         seconds = parse_duration(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds >= least):
-        raise ConfigError(f"expected at least {least:g} s, or a duration such as 1h, got {value!r}", where=key)
+        raise ConfigError(
+            f"expected at least {least:g} s, or a duration such as 1h, got {value!r}", where=f"{where}.{key}"
+        )
     return seconds
 
 

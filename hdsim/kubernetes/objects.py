@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hdsim.cluster.requests import Requests
     from hdsim.workload.model import Workload
 
-#: Labels and annotations; docs/kwok.md explains them.
+#: Labels and annotations; docs/kubernetes.md explains them.
 JOB_LABEL = "hdsim.io/job"
 JOB_ID = "hdsim.io/job-id"
 DURATION = "hdsim.io/duration"

@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 from hdsim.platform.node_state import NodeState
 from hdsim.util.copies import itself
 
+#: Name of the cap of all nodes.
+MACHINE = "machine"
+#: Kinds of caps.
+CAP_KINDS = ("hard", "soft")
+
 
 @dataclass(frozen=True)
 class StateSpans:

@@ -56,6 +56,7 @@ class Line:
         filled: Fill the area below.
         low: (T,) lower end of a band around the curve; None without a band.
         high: (T,) upper end.
+        right: Whether it belongs to the axis at the right.
     """
 
     label: str
@@ -65,20 +66,29 @@ class Line:
     filled: bool = False
     low: Floats | None = None
     high: Floats | None = None
+    right: bool = False
 
     @property
     def top(self) -> float:
-        """Largest value, 0 at least."""
-        return float((self.y if self.high is None else self.high).max(initial=0.0))
+        """Largest value, 0 at least; values that are not known are NaN."""
+        return float(np.nanmax(self.y if self.high is None else self.high, initial=0.0))
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Step curves over one x axis."""
+    """Step curves over one x axis.
+
+    Attributes:
+        x: The x axis.
+        y: The axis at the left.
+        lines: The curves.
+        right: The axis at the right; None without curves that belong to it.
+    """
 
     x: Axis
     y: Axis
     lines: tuple[Line, ...]
+    right: Axis | None = None
     kind: str = "lines"
 
 

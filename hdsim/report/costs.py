@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hdsim.report.charts import Axis, ChartTable, Fact, Groups, Heat, Line, Lines, Panel, View
-from hdsim.report.colors import GREEN, ORANGE, PURPLE
+from hdsim.report.charts import Axis, ChartTable, Fact, Groups, Heat, Line, Panel, View
+from hdsim.report.colors import BROWN, GREEN, ORANGE, PURPLE
 from hdsim.report.jobs import bars
 from hdsim.results.run_directory.formats import HOUR_COLUMNS, OWNER_COLUMNS, numbers, read_columns, texts_reader
 from hdsim.util.arrays import Floats, Ints
@@ -79,35 +79,30 @@ def hourly(run: Run) -> Hourly | None:
     return Hourly(begins, seconds, days, np.array([hour for _, hour in places]), names, columns)
 
 
-def electricity(run: Run) -> Panel | None:
-    """Power of the facility, with price and carbon intensity; None without one."""
+def of_facility(run: Run, size: float) -> tuple[list[Line], list[tuple[str, Line, Axis]]]:
+    """Curves of a run in a facility; none of another run.
+
+    Returns:
+        The power of the facility in units of `size` W, where that is not the machine's; and carbon intensity and price,
+        each with its name and its axis.
+    """
     found = hourly(run)
-    if found is None or not len(run.jobs["job_id"]):
-        return None
-    watts = found.columns["facility_kwh"] * JOULES_PER_KWH / found.seconds
-    unit, size = _unit(watts)
-    x = Axis("Time since first submission", "time", 0.0, run.end_time if run.end_time > 0 else 1.0)
-    top = float(np.nanmax(watts, initial=0.0)) / size
-    power = Line("power of the facility", *_steps(found, watts / size), PURPLE, filled=True)
-    views, told = [], ""
-    for name, label, of, color in (
+    if found is None:
+        return [], []
+    lines, signals = [], []
+    if run.metrics.get("effective_pue", 1.0) > 1.0:
+        watts = found.columns["facility_kwh"] * JOULES_PER_KWH / found.seconds
+        lines.append(Line("facility, means of hours", *_steps(found, watts / size), BROWN))
+    for name, label, unit, color in (
         ("carbon", "carbon intensity", "gCO2/kWh", GREEN),
         ("price", "price", "EUR/kWh", ORANGE),
     ):
         values = found.columns[name]
-        largest = float(np.nanmax(np.abs(values), initial=0.0))
-        if np.isnan(values).all() or largest == 0:
-            continue
-        behind = Line(f"{label}, at most {largest:.3g} {of}", *_steps(found, values / largest * top), color)
-        low = min(0.0, float(np.nanmin(behind.y)))
-        y = Axis(f"Power ({unit})", low=1.05 * low)
-        views.append(View(f"power_{name}", label.capitalize(), Lines(x, y, (power, behind))))
-        told = " The second curve is scaled: its largest value, in the legend, is as high as the largest power."
-    if not views:
-        views = [View("facility_power", "Power", Lines(x, Axis(f"Power ({unit})"), (power,)))]
-    energy = float(np.nansum(found.columns["facility_kwh"]))
-    note = f"Means over hours, losses and cooling included; {energy:,.5g} kWh in all.{told}"
-    return Panel("Electricity", note, tuple(views))
+        if np.nanmax(np.abs(values), initial=0.0) > 0:
+            low = min(0.0, 1.05 * float(np.nanmin(values)))
+            axis = Axis(unit, low=low)
+            signals.append((label, Line(label, *_steps(found, values), color, right=True), axis))
+    return lines, signals
 
 
 def hours_of_days(run: Run) -> Panel | None:
@@ -188,8 +183,3 @@ def _steps(found: Hourly, values: Floats) -> tuple[Floats, Floats]:
     """X and y of a curve with a value for each hour."""
     end = found.begins[-1] + found.seconds[-1]
     return np.append(found.begins, end), np.append(values, values[-1])
-
-
-def _unit(watts: Floats) -> tuple[str, float]:
-    largest = float(np.nanmax(watts, initial=0.0))
-    return next((name, size) for name, size in (("MW", 1e6), ("kW", 1e3), ("W", 1.0)) if largest >= size or size == 1)

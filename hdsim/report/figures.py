@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from numpy.typing import NDArray
 
 from hdsim.errors import ConfigError, nearest
-from hdsim.report.charts import Axis, Blocks, Chart, ChartTable, Floats, Heat, Lines, Panel, Plot, time_unit
+from hdsim.report.charts import Axis, Blocks, Chart, ChartTable, Floats, Heat, Line, Lines, Panel, Plot, time_unit
 from hdsim.report.colors import BLUE, HEAT, ORANGE, light
 from hdsim.report.panels import longest_wait, schedule
 
@@ -304,21 +304,31 @@ def _x_axis(ax: Any, axis: Axis) -> None:
 
 
 def _draw_lines(ax: Any, chart: Lines) -> None:
-    for line in chart.lines:
+    _draw_curves(ax, chart.y, [line for line in chart.lines if not line.right])
+    handles = ax.get_legend_handles_labels()[0]
+    if chart.right is not None:
+        other = ax.twinx()
+        _draw_curves(other, chart.right, [line for line in chart.lines if line.right])
+        other.set_ylabel(chart.right.label)
+        handles += other.get_legend_handles_labels()[0]
+    ax.grid(True)
+    ax.set_axisbelow(True)
+    if _labels(chart):
+        _legend(ax, chart, handles)
+
+
+def _draw_curves(ax: Any, axis: Axis, lines: Sequence[Line]) -> None:
+    for line in lines:
         color = light(line.color)
         if line.low is not None and line.high is not None:
             ax.fill_between(line.x, line.low, line.high, step="post", color=color, alpha=0.35, linewidth=0)
         if line.filled:
             ax.fill_between(line.x, line.y, step="post", color=color, alpha=0.2, linewidth=0)
         ax.step(line.x, line.y, where="post", color=color, linewidth=1.1, label=line.label)
-    largest = max((line.top for line in chart.lines), default=0.0)
-    ax.set_ylim(chart.y.low, chart.y.high if chart.y.high is not None else (largest or 1.0) * 1.06)
-    ax.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=chart.y.kind == "count", steps=[1, 2, 5, 10]))
+    largest = max((line.top for line in lines), default=0.0)
+    ax.set_ylim(axis.low, axis.high if axis.high is not None else (largest or 1.0) * 1.06)
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=axis.kind == "count", steps=[1, 2, 5, 10]))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.6g}"))
-    ax.grid(True)
-    ax.set_axisbelow(True)
-    if _labels(chart):
-        _legend(ax, chart)
 
 
 def _draw_blocks(ax: Any, chart: Blocks) -> None:

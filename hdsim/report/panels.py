@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -272,7 +272,10 @@ def running(run: Run) -> Panel | None:
 
 
 def power(run: Run) -> Panel | None:
-    """Power of the whole platform; None where cores have no ids, or the platform has no powers."""
+    """Power of the machine and of the facility, with the cap, and price or carbon intensity beside it.
+
+    None where cores have no ids, or the platform has no powers.
+    """
     if run.platform.kind == "quantities" or not run.platform.power.any():
         return None
     steps = series.power(run)
@@ -285,9 +288,21 @@ def power(run: Run) -> Panel | None:
     joules = steps.integral()
     energy = f"{joules / JOULES_PER_KWH:,.1f} kWh" if joules >= JOULES_PER_KWH else f"{joules:,.0f} J"
     note = f"All cores together, idle ones included: {watts.mean():,.3g} {unit} on average, {energy} in all."
-    return _over_time(
-        run, "power", "Power", note, Axis(f"Power ({unit})"), (_curve("power", watts, PURPLE, filled=True),)
-    )
+    facility, signals = costs.of_facility(run, size)
+    if facility:
+        kwh = run.metrics["facility_energy_kwh"]
+        note += f" With losses and cooling the facility takes {kwh:,.5g} kWh."
+    lines = [_curve("machine" if facility or signals else "power", watts, PURPLE, filled=True), *facility]
+    if run.cap is not None:
+        found = series.StepFunction(
+            run.cap.times, np.where(run.cap.watts < np.inf, run.cap.watts / size, np.nan), steps.end
+        )
+        lines.append(step_line("cap of the machine" if run.cap.hard else "soft cap of the machine", found, RED))
+    beside = [
+        ("power" if not place else f"power_{label}", label.capitalize(), line, axis)
+        for place, (label, line, axis) in enumerate(signals)
+    ]
+    return _over_time(run, "power", "Power", note, Axis(f"Power ({unit})"), tuple(lines), beside)
 
 
 def node_states(run: Run) -> Panel | None:
@@ -432,7 +447,6 @@ PANELS: tuple[Callable[[Run], Panel | None], ...] = (
     running,
     power,
     node_states,
-    costs.electricity,
     costs.hours_of_days,
     sites.reserved,
     outages,
@@ -472,8 +486,19 @@ def _curve(label: str, steps: series.StepFunction, color: str, *, filled: bool =
     return Line(label, np.append(begins, steps.end), mean, color, low=low, high=high)
 
 
-def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[Line, ...]) -> Panel | None:
-    """Returns curves over the period of a run, None if no job has ended."""
+def _over_time(
+    run: Run,
+    key: str,
+    title: str,
+    note: str,
+    y: Axis,
+    lines: tuple[Line, ...],
+    beside: Sequence[tuple[str, str, Line, Axis]] = (),
+) -> Panel | None:
+    """Returns curves over the period of a run, None if no job has ended.
+
+    Each curve `beside` them makes a view of its own, of a key and a label, with its axis at the right.
+    """
     if not len(run.jobs["job_id"]):
         return None
     if any(line.low is not None for line in lines):
@@ -481,4 +506,6 @@ def _over_time(run: Run, key: str, title: str, note: str, y: Axis, lines: tuple[
         note += (
             f" The line is a moving mean over {duration(WINDOW * span)}, the band spans the values of {duration(span)}."
         )
-    return Panel(title, note, (View(key, title, Lines(_time(run), y, lines)),))
+    x = _time(run)
+    views = [View(own, label, Lines(x, y, (*lines, line), axis)) for own, label, line, axis in beside]
+    return Panel(title, note, tuple(views or [View(key, title, Lines(x, y, lines))]))

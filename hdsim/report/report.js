@@ -2,8 +2,6 @@
 (() => {
   const TYPES = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u1: Uint8Array };
   const FAMILY = getComputedStyle(document.body).fontFamily;
-  // Room left of every plot, so that the time axes of all panels lie below each other.
-  const LEFT = 76;
   const HEIGHTS = { lines: 250, blocks: 520, heat: 520 };
   /** Most names of blocks in a plot. */
   const NAMES = 300;
@@ -15,6 +13,9 @@
   });
   const panels = JSON.parse(read("panels-data"), (key, value) =>
     value && typeof value === "object" && "array" in value ? arrays[value.array] : value);
+
+  // Room left and right of every plot, so that the time axes of all panels lie below each other.
+  const LEFT = 76, RIGHT = panels.some(({ views }) => views.some(({ chart }) => chart.right)) ? 68 : 24;
 
   // ---- colours: variables of the style sheet, which plots cannot resolve ---------------------------------------------
   const probe = document.body.appendChild(document.createElement("i"));
@@ -78,7 +79,7 @@
   const DURATIONS = [1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000, 86400000];
   const DURATION_TEXTS = ["1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d", "10 d", "100 d", "1,000 d"];
 
-  const widthOf = (plot) => Math.max(plot.clientWidth - LEFT - 30, 120);
+  const widthOf = (plot) => Math.max(plot.clientWidth - LEFT - RIGHT - 6, 120);
   const axisLayout = (axis, data, width) => {
     const base = {
       title: { text: axis.label, standoff: 10 }, gridcolor: color("var(--line)"), linecolor: color("var(--rule)"),
@@ -115,18 +116,21 @@
       traces: (chart) => chart.lines.flatMap((line) => {
         const curve = (y, fill, width) => ({
           type: "scatter", mode: "lines", name: line.label, x: line.x, y, hoverinfo: "skip", showlegend: width > 0,
+          yaxis: line.right ? "y2" : "y",
           line: { color: color(line.color), width, shape: "hv" }, fill, fillcolor: translucent(line.color, line.low ? 0.35 : 0.2),
         });
         const band = line.low ? [curve(line.low, "none", 0), curve(line.high, "tonexty", 0)] : [];
         return [...band, curve(line.y, line.filled ? "tozeroy" : "none", 1.6)];
       }),
-      largest: (chart) => chart.lines.reduce((top, line) => (line.high ?? line.y).reduce((a, b) => Math.max(a, b), top), 0),
+      // Values that are not known are NaN.
+      largest: (chart, right = false) => chart.lines.filter((line) => line.right === right)
+        .reduce((top, line) => (line.high ?? line.y).reduce((a, b) => b > a ? b : a, top), 0),
       legend: (chart) => chart.lines.length > 1,
       at: (chart, x) => ({
         facts: chart.lines.map((line) => {
           const index = lastAtMost(line.x, x);
           const band = line.low && index >= 0 ? ` (${number(line.low[index], 4)} to ${number(line.high[index], 4)})` : "";
-          return [line.label, index < 0 ? "–" : number(line.y[index], 5) + band];
+          return [line.label, index < 0 || Number.isNaN(line.y[index]) ? "–" : number(line.y[index], 5) + band];
         }),
       }),
     },
@@ -279,11 +283,15 @@
       xaxis.title = { ...xaxis.title, text: `${chart.x.label} (${ticks.name})` };
     }
     const layout = {
-      height: HEIGHTS[chart.kind], margin: { l: LEFT, r: 24, t: kind.above, b: 52 }, hovermode: false, dragmode: "zoom",
+      height: HEIGHTS[chart.kind], margin: { l: LEFT, r: RIGHT, t: kind.above, b: 52 }, hovermode: false, dragmode: "zoom",
       font: { family: FAMILY, size: 13, color: color("var(--ink)") }, paper_bgcolor: color("var(--paper)"),
       plot_bgcolor: color("var(--paper)"), xaxis, yaxis: axisLayout(chart.y, kind.largest(chart), 0),
       showlegend: kind.legend(chart), legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemsizing: "constant" },
     };
+    if (chart.right) {
+      const yaxis2 = axisLayout(chart.right, kind.largest(chart, true), 0);
+      layout.yaxis2 = { ...yaxis2, side: "right", overlaying: "y", tickmode: "auto", showgrid: false };
+    }
     if (chart.strip) {
       Object.assign(layout, beside(chart.strip));
       Object.assign(layout.yaxis, { ticks: "", ticklabelstandoff: 12 });

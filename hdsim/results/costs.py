@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 _ENERGY, _FACILITY, _COST, _CARBON = range(len(QUANTITIES))
 _HOUR = 3600.0
+#: Most hours of a run of which results list the costs, those of 100 years.
+MOST_HOURS = 876_600
 #: Rows of owners that are no users and accounts.
 IDLE, TOTAL = "idle", "total"
 
@@ -197,6 +199,11 @@ class Costs:
                 yield OwnerCosts(by, name, int(jobs[row]), amounts[:, row], float(peaks[row]))
         yield OwnerCosts(IDLE, "", 0, self.idle, math.nan)
         yield OwnerCosts(TOTAL, "", len(held), self.total, float(self.watts.max(initial=0.0)))
+
+    @property
+    def lists_hours(self) -> bool:
+        """Whether the run is not too long for a list of the costs of its hours."""
+        return self.end <= MOST_HOURS * _HOUR
 
     def hours(self) -> Hours:
         """Costs by hour of the clock; hours of the run where its date is not known."""

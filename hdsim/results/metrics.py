@@ -146,8 +146,8 @@ METRICS: dict[str, Metric] = {
     },
     "boots": Metric("", _NEITHER, f"boots of nodes; {_SLEEP}"),
     "failed_boots": Metric("", _LOWER, f"boots of nodes that did not come up; {_SLEEP}"),
-    "seconds_above_cap": Metric("s", _LOWER, "time above a limit on power, summed over limits; where there is one"),
-    "joules_above_cap": Metric("J", _LOWER, "energy above a limit on power, likewise"),
+    "seconds_above_cap": Metric("s", _LOWER, "time above a limit on power, summed over limits; with a cap"),
+    "joules_above_cap": Metric("J", _LOWER, "energy above a limit on power, likewise; with a cap"),
     "jobs_per_second": Metric("jobs/s of wall time", _HIGHER, "ended jobs / wall time of the replay"),
 }
 #: Metrics of `hdsim bsp`; where several gangs share a machine, their means.

@@ -148,6 +148,8 @@ def _latest(cluster: Cluster, starting_time: Floats, busy_until: Floats) -> Segm
     ):
         values[list(known)] = list(known.values())
     begin, end = begin[job], busy_until[job]
+    # A job that is suspended holds nothing since then.
+    end = np.where(np.isin(job, list(cluster.suspended)), begin, end)
     # All running of a job that has failed permanently is lost.
     lost = np.where(np.isin(job, cluster.failed_permanently), end - begin, 0.0)
     never, ghz = np.zeros(len(job), bool), ghz[job]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,11 @@ from hdsim.facility.dates import Dates
 from hdsim.facility.series import WINDOWS, Signal, window_series
 from hdsim.scheduling.orders import JobOrder
 from hdsim.scheduling.queue import DynamicQueue
-from hdsim.util.arrays import Floats, Ints
+from hdsim.util.arrays import Ints
+from hdsim.util.inputs import parse_json
+from hdsim.util.resources import folder
+from hdsim.util.rules import numbers_between
+from hdsim.util.text import shown
 from hdsim.workload.slack import slack_of
 
 if TYPE_CHECKING:
@@ -21,43 +26,85 @@ if TYPE_CHECKING:
 
 #: Signals of a facility by which jobs are put off.
 SIGNALS = ("carbon", "price")
-#: Longest stretch, in seconds, that a mean over the run of a job may lack beyond the horizon of the forecast.
-_SEEN = 4 * 3600.0
+#: The weights that come with hdsim.
+_SHIPPED = folder("agents") / "deferring.json"
+_WEIGHT = numbers_between(-1e6, 1e6)
+
+
+def read_plan(plan: str) -> list[float]:
+    """Returns the weights of a plan, see :func:`hdsim.scheduling.kernels.deferral.hold`; none of ``rule``.
+
+    Args:
+        plan: ``rule``, ``learned`` or a JSON file whose key ``weights`` has them.
+
+    Raises:
+        ConfigError: There is no such plan, or the file has no such weights.
+    """
+    if plan == "rule":
+        return []
+    from hdsim.scheduling.kernels.deferral import FEATURES  # it loads numba
+
+    if plan != "learned" and not str(plan).endswith(".json"):
+        raise ConfigError(f"expected rule, learned or a JSON file with weights, got {plan!r}", where="agent.plan")
+    path = _SHIPPED if plan == "learned" else Path(plan)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"expected a JSON file with weights: {error.strerror}", where=str(path)) from None
+    found = parse_json(content, path, ConfigError)
+    weights = found.get("weights") if isinstance(found, dict) else None
+    if not isinstance(weights, list) or len(weights) != FEATURES + 1 or not all(map(_WEIGHT.accepts, weights)):
+        raise ConfigError(f"weights: expected a list of {FEATURES + 1} numbers, got {shown(weights)}", where=str(path))
+    return [float(weight) for weight in weights]
 
 
 class Deferral:
     """Decides which jobs wait for a better time.
 
     A job with slack is put off while the forecast has a start within its bound whose mean over the requested time is
-    lower than that of a start now by at least `gain`. Its plan is made anew at each change of the signal. A job whose
-    time has come is *released*: it may start behind all other jobs. From `margin` before its bound on it is *due*, and
-    has the place in the queue that its submission gives it.
+    lower than that of a start now by at least `gain`, or while `weights` say so
+    (:func:`hdsim.scheduling.kernels.deferral.hold`). Plans are made anew at each change of the signal, until a job is
+    started. A job whose time has come is *released*: it may start behind all other jobs. From `margin` before its
+    bound on it is *due*, and has the place in the queue that its submission gives it.
 
     Attributes:
         deferred: Jobs that may not start now.
         released: Jobs that may start behind all others.
+        recalled: Jobs that were released and may not start any more, since the latest call of `note`.
 
     Args:
         cluster: The cluster.
         signal: ``carbon``, ``price``, ``night`` or ``weekend``.
         longest: Bound on the seconds for which a job is put off, beside its slack.
         margin: Seconds before its bound at which a job is due; at most half of its slack.
-        gain: Share by which a later start must be lower.
+        gain: Share by which a later start must be lower; without weights.
+        weights: Those of a learned plan, none for the rule.
 
     Raises:
         ConfigError: The cluster knows no such signal, or its date is not known.
     """
 
-    def __init__(self, cluster: Cluster, signal: str, longest: float, margin: float, gain: float) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        signal: str,
+        longest: float,
+        margin: float,
+        gain: float,
+        weights: Sequence[float] = (),
+    ) -> None:
         self._gain, self._signal = gain, _signal(cluster, signal)
+        self._weights = np.array(weights, np.float64)
         slack = slack_of(cluster.workload)
         jobs = cluster.workload
         bound = np.full(len(jobs), np.nan) if slack is None else np.minimum(slack, longest)
         self._due = jobs.submission_time + bound - np.minimum(margin, bound / 2)
         self._flexible = ~np.isnan(bound)
         self._length = np.maximum(np.array(cluster.requested_time), 1.0)
+        self._work = np.array(cluster.requested_time) * np.array(cluster.size)
         self.deferred: set[int] = set()
         self.released: set[int] = set()
+        self.recalled: list[int] = []
         self._planned_until = -math.inf
         self._called = -math.inf
 
@@ -66,19 +113,22 @@ class Deferral:
 
         These are what has been submitted without a plan to wait, and what was put off until now.
         """
-        now = cluster.now
+        now, queue = cluster.now, cluster.queue
         for job in cluster.withdrawn:
             self.deferred.discard(job)
         arrived = list(cluster.submitted)
         new = [job for job in arrived if self._is_flexible(job)]
-        waiting = sorted(self.deferred) if now >= self._planned_until else []
-        later = set(self._put_off(now, np.array([*waiting, *new], np.int64)))
-        freed = [job for job in waiting if job not in later]
+        self.released = {job for job in self.released if job in queue}.difference(new)
+        waiting = sorted(self.deferred | self.released) if now >= self._planned_until else []
+        later = self._put_off(cluster, np.array([*waiting, *new], np.int64))
+        freed = [job for job in waiting if job in self.deferred and job not in later]
+        self.recalled = [job for job in waiting if job in self.released and job in later]
         if now >= self._planned_until:
             changes = self._signal.changes()
             self._planned_until = float(changes[0]) if len(changes) else math.inf
         self.deferred.difference_update(freed)
         self.deferred |= later
+        self.released.difference_update(later)
         self.released.update(freed)
         self.released.update(job for job in new if job not in later)
         if self.deferred and self._called < self._planned_until < math.inf:
@@ -94,26 +144,34 @@ class Deferral:
     def _is_flexible(self, job: int) -> bool:
         return job < len(self._flexible) and bool(self._flexible[job])
 
-    def _put_off(self, now: float, jobs: Ints) -> list[int]:
-        """Those of some jobs that have a better start later."""
-        jobs = jobs[self._due[jobs] > now] if len(jobs) else jobs
-        if not len(jobs):
-            return []
-        starts = np.append(now, self._signal.changes())
-        means = self._means(starts, self._length[jobs])
-        means[starts > self._due[jobs][:, None]] = np.nan
-        present = means[:, 0]
-        later = np.where(np.isnan(means[:, 1:]), np.inf, means[:, 1:]).min(axis=1, initial=np.inf)
-        better = later < present - self._gain * np.abs(present)
-        return [int(job) for job in jobs[better].tolist()]
+    def _put_off(self, cluster: Cluster, jobs: Ints) -> set[int]:
+        """Those of some jobs that wait for a better start."""
+        from hdsim.scheduling.kernels.deferral import FEATURES, hold  # it loads numba
 
-    def _means(self, starts: Floats, lengths: Floats) -> Floats:
-        """(J, K) expected means over the runs of jobs from each start on, as far as they are known."""
-        known = self._signal.known_until
-        begin, length = np.meshgrid(starts, lengths)
-        end = np.minimum(begin + length, known)
-        means = self._signal.mean(begin.ravel(), end.ravel()).reshape(begin.shape)
-        return np.where(end - begin >= np.minimum(length, _SEEN), means, np.nan)
+        knots, sums = self._signal.integral()
+        if not len(jobs) or len(knots) < 3:
+            return set()
+        held, steps = np.zeros(len(jobs), np.bool_), len(knots) - 1
+        backlog, cores = 0.0, float(cluster.platform.n_cpu_cores)
+        if len(self._weights):
+            backlog = float(self._work[sorted({*jobs.tolist(), *self.deferred, *self.released})].sum())
+        hold(
+            knots,
+            sums,
+            self._due[jobs],
+            self._length[jobs],
+            self._work[jobs],
+            backlog,
+            cores,
+            float(cluster.n_idle) / cores,
+            self._gain,
+            self._weights,
+            np.empty(steps),
+            np.empty(steps),
+            np.empty(FEATURES),
+            held,
+        )
+        return set(jobs[held].tolist())
 
 
 class DeferringQueue(DynamicQueue):

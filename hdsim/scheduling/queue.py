@@ -39,7 +39,8 @@ class FixedQueue:
     Args:
         cluster: The cluster.
         order: A static order.
-        predicted: Requested times are predictions made at submission, see :meth:`Cluster.expect`.
+        predicted: Requested times are those of the cluster at submission, not of the workload: predictions, see
+            :meth:`Cluster.expect`, or those at a frequency.
     """
 
     __deepcopy__ = with_own_containers

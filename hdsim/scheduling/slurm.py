@@ -378,15 +378,15 @@ class SlurmScheduling:
         """Starts jobs, see `_place`; after starts and ends others are suspended and resumed."""
         if self.scheduler.suspends:
             suspended, resumed = self.scheduler.shift(self.begin + cluster.now)
-            # Jobs that others displace in the pass in which they start.
-            early = [one for one in started if one.job in suspended]
-            self._place(cluster, early)
-            for job in suspended:
+            # Jobs that others displace in the pass in which they start, over some that stand still from now on.
+            early = {one.job: one for one in started if one.job in suspended}
+            for job in [job for job in suspended if job not in early] + list(early):
+                self._place(cluster, [early[job]] if job in early else [])
                 cluster.suspend(job)
             for job in resumed:
                 cluster.resume(job)
                 self._suspended[job] = cluster.suspended_time[job]
-            started = [one for one in started if one not in early]
+            started = [one for one in started if one.job not in early]
         return self._place(cluster, started, again=again)
 
     def _place(self, cluster: Cluster, started: list[Start], *, again: bool = False) -> list[int]:

@@ -193,10 +193,11 @@ class Engine(simpy.Environment):
         """Carries out the decisions of the scheduler."""
         cluster, executor = self.cluster, self._executor
         now, self.deciding = cluster.now, False
+        cluster.raise_slowed()
         if cluster.resized:
             # Jobs that start may have cores that others gave up.
             self._settled = False
-            executor.resize({job: cluster.running[job] for job in cluster.resized}, now)
+            executor.resize({job: cluster.placements[job] for job in cluster.resized}, now)
             for job in cluster.resized:
                 self._set_pace(job)
             cluster.resized.clear()
@@ -223,6 +224,7 @@ class Engine(simpy.Environment):
                     executor.suspend(job, placement, now)
                 else:
                     executor.resume(job, placement, now)
+                    self._set_pace(job)
             cluster.paused.clear()
         if cluster.speed_changes:
             for cores, share in cluster.speed_changes:
@@ -293,7 +295,7 @@ class Engine(simpy.Environment):
         waits = self._queue or cluster.held or cluster.started
         if agenda.actions or waits or self._power is not None or cluster.core_speed is not None:
             return None
-        if cluster.frequencies is not None and cluster.frequencies.used:
+        if cluster.frequencies is not None and cluster.frequencies.chosen:
             return None
         rigid = executor.rigid_jobs()
         if rigid is None:
@@ -460,7 +462,8 @@ class Engine(simpy.Environment):
         """Makes the cores of a running job as slow for it as its frequency does, beside what their own speed does."""
         cluster = self.cluster
         frequencies = cluster.frequencies
-        if frequencies is None or not frequencies.used:
+        # A job may have been suspended in the same pass.
+        if frequencies is None or not frequencies.used or job not in cluster.running:
             return
         ids = cluster.cpu_ids(job)
         share = 1.0 / frequencies.slowdown(job, frequencies.of(job))
@@ -500,7 +503,9 @@ class Engine(simpy.Environment):
             return
         self._agenda.dates.pop(job, None)
         self._settled = False
-        lost = self._executor.interrupt(job, cluster.now, cluster.starting_time[job], interval)
+        # As if it had started later, by the time for which it stood still.
+        begin = cluster.starting_time[job] + cluster.suspended_time.get(job, 0.0)
+        lost = self._executor.interrupt(job, cluster.now, begin, interval)
         cluster.interrupt(job, lost)
 
     def stop(self, job: int, state: FinalState) -> None:

@@ -250,6 +250,8 @@ class Uncontended(RigidExecutor):
 
     def start(self, job: int, placement: Any, now: float) -> None:
         seconds = self._runtime[job]
+        if self._cluster.own_sizes:
+            self._requested[job] = len(self._ids(placement))
         if self._job_of_core is not None:
             self._job_of_core[self._ids(placement)] = job
         if not (self._fixed[job] or (self._homogeneous and self._job_of_core is None)):
@@ -294,7 +296,7 @@ class Uncontended(RigidExecutor):
         if self._job_of_core is not None:
             self._job_of_core[self._ids(placement)] = job
         if not self._fixed[job]:
-            rate = self._rate(placement)
+            rate = self._rate(placement) * self._growth(job, placement)
         self._paces[job] = left, rate, now
         self._due.append((job, now + left / rate))
         if self.moved is not None:
@@ -323,9 +325,12 @@ class Uncontended(RigidExecutor):
         dates = {job: end if (end := starts[job] + runtimes[job]) > now else later for job in running}
         for job, (rest, rate, since) in paces.items():
             left = runtimes[job] - (before[job] - rest)
-            paces[job] = left, rate, since
             if rate:
                 dates[job] = max(since + left / rate, later)
+            else:
+                # A suspended job ends when it is resumed, at the earliest.
+                left = max(left, 0.0)
+            paces[job] = left, rate, since
         return dates
 
     def settle(self, now: float) -> list[tuple[int, float]]:
@@ -340,11 +345,15 @@ class Uncontended(RigidExecutor):
             self.moved[job] = None
         if self._fixed[job]:
             return
-        rate = self._rate(placement) * (len(self._ids(placement)) / self._requested[job])
+        rate = self._rate(placement) * self._growth(job, placement)
         if rate != self._pace(job)[1]:
             left = self._left_at(job, now)
             self._paces[job] = left, rate, now
             self._due.append((job, now + max(left / rate, 0.0)))
+
+    def _growth(self, job: int, placement: Any) -> float:
+        """Returns the cores of a job relative to those that it has started on."""
+        return len(self._ids(placement)) / self._requested[job]
 
     def _pace(self, job: int) -> tuple[float, float, float]:
         return self._paces.get(job) or (self._runtime[job], 1.0, self._cluster.starting_time[job])

@@ -8,11 +8,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hdsim.errors import ConfigError, not_one_of
+from hdsim.errors import ConfigError
 from hdsim.results.claims import shortfall
 from hdsim.results.run_directory.inputs import digest
 from hdsim.simulation.windows import Window, windows
-from hdsim.workload.generators.base import SPLITS
+from hdsim.workload.generators.base import require_split
 from hdsim.workload.generators.families import FAMILIES, draw_workload
 from hdsim.workload.generators.kinds import is_kind
 from hdsim.workload.generators.like import Like
@@ -68,8 +68,7 @@ class WindowSet:
 
     def __post_init__(self) -> None:
         """Checks the settings."""
-        if self.split not in SPLITS:
-            raise ConfigError(not_one_of(self.split, SPLITS), where="split")
+        require_split(self.split, "split")
         if self.drawn and (self.arrival_factor != 1 or self.whole or self.like or self.since is not None):
             told = "expected a trace file for arrival_factor, whole, since and like, got a family or a kind"
             raise ConfigError(told, where=self.source)

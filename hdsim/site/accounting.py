@@ -153,6 +153,8 @@ def read_qos(path: Path, notes: Notes) -> dict[str, Any]:
         if "name" not in row:
             raise ConfigError("expected a column Name, as sacctmgr -P show qos prints", where=where)
         _left([key for key in row if row[key].strip()], (_QOS, _QOS_LIMITS, {"name": 0}), path.name, notes, where)
+        if row["name"] in made:
+            notes.change(path.name, "QOS on several lines: as on the last one", where)
         made[row["name"]] = _qos(row, where)
     notes.read[path.name] = len(made)
     return made

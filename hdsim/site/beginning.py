@@ -7,6 +7,7 @@ Jobs that are there at the begin have two columns of their own, which :class:`hd
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ from hdsim.util.arrays import Flags, Floats, read_only
 if TYPE_CHECKING:
     from hdsim.site.scheduler import SlurmScheduler, Start
     from hdsim.workload.model import Workload
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +73,9 @@ def recorded_nodes(workload: Workload) -> list[str]:
 def jobs_from(workload: Workload, at: float) -> Workload:
     """Returns the jobs of a log from a moment on, which is time 0 if any job is there then.
 
-    Jobs that run have the run time that is left to them. Submissions are on the clock of the log. A job that waits has
-    no dependency that was fulfilled before; those whose dependency never was, and that never ran, are left out.
+    Jobs that run have the run time that is left to them; the time for which one was suspended, of which a log has the
+    sum, is taken as spread evenly over its run. Submissions are on the clock of the log. A job that waits has no
+    dependency that was fulfilled before; those whose dependency never was, and that never ran, are left out.
 
     Args:
         workload: The jobs, with the columns ``recorded_start`` and ``recorded_end``; ``recorded_nodes`` are the nodes
@@ -89,11 +94,17 @@ def jobs_from(workload: Workload, at: float) -> Workload:
     columns = workload.columns_at(rows)
     there = runs[rows] | waits[rows]
     submitted = np.where(there, at, times.submitted[rows])
-    columns["runtime"] = read_only(np.where(runs[rows], times.end[rows] - at, workload.runtime[rows]))
+    start, runtime, left = times.start[rows], workload.runtime[rows], times.end[rows] - at
+    stood = runs[rows] & (start + runtime < times.end[rows] - 1.0)  # times are whole seconds
+    if stood.any():
+        told = "%s: %d of %d jobs that run at the begin were suspended, which is taken as spread evenly over their runs"
+        _log.warning(told, workload.source, int(stood.sum()), int(runs.sum()))
+        left = np.where(stood, np.round(runtime * left / (times.end[rows] - start)), left)
+    columns["runtime"] = read_only(np.where(runs[rows], left, runtime))
     columns["original_submission_time"] = read_only(submitted)
     columns["submission_time"] = read_only(submitted - submitted[0])
     columns["further"] |= {
-        RUNNING: read_only(np.where(runs[rows], times.start[rows], math.nan)),
+        RUNNING: read_only(np.where(runs[rows], np.where(stood, at - (runtime - left), start), math.nan)),
         QUEUED: read_only(np.where(there, times.submitted[rows], math.nan)),
     }
     if fulfilled.any():
@@ -136,13 +147,15 @@ def running_at_begin(workload: Workload) -> dict[int, tuple[float, str]]:
 
 
 def resume(scheduler: SlurmScheduler, running: Mapping[int, tuple[float, str]]) -> tuple[list[Start], list[int]]:
-    """Gives the jobs of `running_at_begin` what they hold.
+    """Gives the jobs of `running_at_begin` what they hold, those over others that are suspended for them after these.
 
     Returns:
         What they hold, and the jobs for which no CPU of their nodes was free.
     """
     held, left = [], []
-    for job, (start, nodes) in running.items():
+    order = sorted(running, key=lambda job: running[job][0]) if scheduler.suspends else running
+    for job in order:
+        start, nodes = running[job]
         made = _resumed(scheduler, job, start, nodes)
         if made is None:
             left.append(job)

@@ -19,6 +19,8 @@ _WORDS = {
     "power.pue": "facility.pue",
 }
 _GROUPS = ("power", "facility")
+#: Settings of power management without one of which the others have no effect.
+_ACTING = {"cap", "suspend_time", "frequency", "path", "_target_"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def electricity_of(changes: Sequence[str]) -> tuple[list[str], Electricity]:
     """Returns the changes that are rules of the site, and those of electricity.
 
     Raises:
-        ConfigError: A change of electricity has no value.
+        ConfigError: A change of electricity has no value, or those of power neither limit it nor let nodes sleep.
     """
     rules, found = [], Electricity()
     for text in changes:
@@ -57,6 +59,9 @@ def electricity_of(changes: Sequence[str]) -> tuple[list[str], Electricity]:
             getattr(found, group)[name] = yaml.safe_load(value)
         except yaml.YAMLError:
             getattr(found, group)[name] = value
+    if found.power and not _ACTING & set(found.power):
+        message = "expected power.cap or power.suspend beside it, without which it changes nothing"
+        raise ConfigError(message, where=f"power.{next(iter(found.power))}")
     return rules, found
 
 

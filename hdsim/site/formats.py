@@ -114,11 +114,27 @@ def parse_gres(text: str) -> dict[str, int]:
     return amounts
 
 
+#: Most nodes of a list; Slurm has 65,533 at most.
+_MOST_NODES = 1 << 16
+
+
+def _count_of_nodes(part: str) -> int:
+    """The number of names of a part of a list of nodes, as far as its ranges tell."""
+    lists = (re.findall(r"(\d+)(?:-(\d+))?", inside) for inside in re.findall(r"\[([^\]]*)\]", part))
+    return math.prod(sum(int(last or first) - int(first) + 1 for first, last in ranges) for ranges in lists)
+
+
 def expand_nodes(text: str) -> list[str]:
-    """Returns the names of a list of nodes such as ``n[1-3,7],login1``, in its order and without repetition."""
+    """Returns the names of a list of nodes such as ``n[1-3,7],login1``, in its order and without repetition.
+
+    Raises:
+        ValueError: The list has another form, or more nodes than any cluster.
+    """
     from ClusterShell.NodeSet import NodeSet, NodeSetParseError
     from ClusterShell.NodeUtils import GroupResolver
 
+    if any(_count_of_nodes(part) > _MOST_NODES for part in split_list(text)):
+        raise ValueError(f"expected at most {_MOST_NODES:,} nodes, got '{text}'")
     try:
         # Each part for itself keeps the order of the list.
         parts = [NodeSet(part, resolver=GroupResolver()) for part in split_list(text)]

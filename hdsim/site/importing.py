@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError
 from hdsim.site.accounting import read_associations, read_dump, read_qos
+from hdsim.site.accounts import accounts_of
 from hdsim.site.anonymous import Anonymizer
 from hdsim.site.formats import expand_nodes, fold_nodes, time_zone
 from hdsim.site.model import Site, site_of
@@ -18,8 +19,9 @@ from hdsim.site.notes import Notes
 from hdsim.site.platform import nodes_of, platform_document
 from hdsim.site.sacct import COMMAND, read_sacct
 from hdsim.site.sacct_jobs import jobs_of
-from hdsim.site.slurm_conf import read_slurm_conf, read_topology
+from hdsim.site.slurm_conf import included_files, read_slurm_conf, read_topology
 from hdsim.site.state import read_reservations, read_sinfo
+from hdsim.site.topology import topology_of
 from hdsim.util.files import writable, write_bytes
 from hdsim.workload.parquet import write_table
 
@@ -63,6 +65,7 @@ def site_files(sources: Sequence[Path], notes: Notes) -> dict[str, list[Path]]:
         ConfigError: A source is missing, a file is none of a site, or two files are of the same kind.
     """
     found: dict[str, list[Path]] = {}
+    others: list[Path] = []
     for source in sources:
         if source.is_dir():
             for path in sorted(source.iterdir()):
@@ -70,7 +73,7 @@ def site_files(sources: Sequence[Path], notes: Notes) -> dict[str, list[Path]]:
                 if kind and path.is_file():
                     found.setdefault(kind, []).append(path)
                 elif path.name not in WRITTEN:
-                    notes.leave_out(path.name, "not one of the files of a site")
+                    others.append(path)
         elif source.exists():
             found.setdefault(_kind(source.name) or _kind_of_content(source), []).append(source)
         else:
@@ -78,6 +81,15 @@ def site_files(sources: Sequence[Path], notes: Notes) -> dict[str, list[Path]]:
     for kind, paths in found.items():
         if len(paths) > 1 and kind != "sacct.txt":
             raise ConfigError(f"expected one file as {kind}, got {', '.join(map(str, paths))}", where=str(paths[1]))
+    included = {
+        each
+        for kind in ("slurm.conf", "topology.conf")
+        for path in found.get(kind, ())
+        for each in included_files(path)
+    }
+    for path in others:
+        if path not in included:
+            notes.leave_out(path.name, "not one of the files of a site")
     return found
 
 
@@ -197,18 +209,44 @@ def _completed(site: Site, notes: Notes) -> Site:
     named |= {partition.qos for partition in site.partitions.values() if partition.qos}
     missing = sorted(named - set(site.qos))
     document: dict[str, Any] = site.model_dump()
+    have = {name for name, _ in nodes_of(site)}
+    document["down"] = _known_nodes(site.down, have, "sinfo.txt", notes)
+    for name, one in site.reservations.items():
+        nodes = _known_nodes(one.nodes, have, "reservations.txt", notes)
+        document["reservations"][name]["nodes"] = nodes
     if missing and site.qos:
         notes.change("qos.txt", f"QOS that the file lacks, taken as without limits: {', '.join(missing)}")
     document["qos"] |= {name: {} for name in missing}
     return site_of(document, site.name)
 
 
+def _known_nodes(listed: str, have: set[str], file: str, notes: Notes) -> str:
+    """Returns those of some nodes that slurm.conf has, and notes the others."""
+    names = [] if listed.upper() in ("", "ALL") else expand_nodes(listed)
+    strange = [name for name in names if name not in have]
+    if not strange:
+        return listed
+    notes.leave_out(file, f"nodes that slurm.conf does not have: {fold_nodes(strange)}")
+    known = [name for name in names if name in have]
+    return fold_nodes(known) if known else ""
+
+
 def note_refused(site: Site, notes: Notes) -> None:
-    """Notes the rules of a site that are not simulated, so that a replay of it is refused."""
+    """Notes the rules of a site that are not simulated or contradict each other, so that a replay of it is refused."""
     from hdsim.site.scheduler import refuse
 
     for rule in refuse(site):
         notes.leave_out("slurm.conf", f"{rule}: not simulated, replays are refused")
+    place = {name: row for row, (name, _) in enumerate(nodes_of(site))}
+    checks: dict[str, Callable[[], Any]] = {
+        "assoc.txt": lambda: accounts_of(site),
+        "topology.conf": lambda: topology_of(site, place),
+    }
+    for file, check in checks.items():
+        try:
+            check()
+        except ConfigError as error:
+            notes.leave_out(file, f"{error}: replays are refused")
 
 
 def write_site(site: Site, notes: Notes, output: Path, jobs: pl.DataFrame | None = None) -> None:

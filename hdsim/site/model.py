@@ -7,12 +7,13 @@ as Slurm writes limits (``2-12:00:00``) or with a unit (``24h``).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.site.formats import UNLIMITED, parse_time
@@ -50,6 +51,12 @@ def _seconds(value: Any) -> Any:
         raise ValueError(f"expected seconds, 24h, 2-12:00:00 or UNLIMITED, got {shown(value)}") from None
 
 
+def _oversubscribe(value: str) -> str:
+    if not re.fullmatch(r"NO|EXCLUSIVE|(YES|FORCE)(:[1-9]\d{0,3})?", value):
+        raise ValueError(f"expected NO, EXCLUSIVE, YES:n or FORCE:n, got {shown(value)}")
+    return value
+
+
 def _or_null(value: float) -> float | None:
     return None if math.isinf(value) else value
 
@@ -69,6 +76,8 @@ class Part(BaseModel):
 
 
 _Part = TypeVar("_Part", bound=Part)
+#: Lines before and after the keys that an import writes: a file with the first one only is cut off.
+_BEGIN, _END = "# begin of hdsim site import", "# end of hdsim site import"
 
 
 class NodePower(Part):
@@ -117,7 +126,7 @@ class Partition(Part):
     priority_job_factor: int = Field(1, ge=0)
     preempt_mode: str | None = None
     grace_time: Seconds = 0.0
-    oversubscribe: str = "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n
+    oversubscribe: Annotated[str, AfterValidator(_oversubscribe)] = "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n; YES is YES:4
     exclusive_user: bool = False
     least_loaded: bool = False  # LLN
     qos: str | None = None  # whose limits hold for the jobs of the partition
@@ -131,6 +140,17 @@ class Partition(Part):
     max_memory_per_cpu: float | None = None
     max_memory_per_node: float | None = None
     billing_weights: dict[str, float] = {}  # TRESBillingWeights, memory per MiB
+
+    @property
+    def forces(self) -> bool:
+        """Whether jobs share CPUs whether they ask for it or not (OverSubscribe=FORCE:n)."""
+        return self.oversubscribe.startswith("FORCE")
+
+    @property
+    def most_on_cpu(self) -> int:
+        """Most jobs that share a CPU (OverSubscribe=YES:n, FORCE:n)."""
+        word, _, number = self.oversubscribe.partition(":")
+        return int(number or 4) if word in ("YES", "FORCE") else 1
 
 
 class Limits(Part):
@@ -280,14 +300,16 @@ class Site(Part):
 
     def to_yaml(self) -> str:
         """Returns the text of a site file; values that are defaults are left out."""
-        return yaml.safe_dump(self.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True, width=120)
+        given = self.model_dump(exclude_defaults=True)
+        return f"{_BEGIN}\n{yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=120)}{_END}\n"
 
 
 def load_site(path: str | Path) -> Site:
     """Reads a site file, or that of a folder.
 
     Raises:
-        ConfigError: There is no such file, it is no YAML, or a key or a value is not allowed; each fault is a line.
+        ConfigError: There is no such file, it is cut off or no YAML, or a key or a value is not allowed; each fault is
+            a line.
     """
     path = Path(path)
     file = path / "site.yaml" if path.is_dir() else path
@@ -303,10 +325,15 @@ def read_document(file: Path, expected: str, given: str) -> Any:
         given: The path as the user gave it.
 
     Raises:
-        ConfigError: The file cannot be read or is no YAML.
+        ConfigError: The file cannot be read, is cut off or is no YAML.
     """
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        if _BEGIN in lines and _END not in lines:
+            expected = f"expected the line '{_END}' as 'hdsim site import' writes"
+            raise ConfigError(f"{expected}, got a file that is cut off after line {len(lines)}", where=str(file))
+        return yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"expected {expected}: {error.strerror}", where=given) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -54,13 +54,9 @@ def _unclear_sharing(site: Site) -> list[str]:
         both = f"partitions {name} and {other_name} with common nodes"
         if one.priority_tier == other.priority_tier and not modes[name] == modes[other_name] == "OFF":
             found.append(f"PreemptMode=GANG: {both} and of one PriorityTier, whose jobs run in turns")
-        elif _is_forced(one.oversubscribe) != _is_forced(other.oversubscribe):
+        elif one.forces != other.forces:
             found.append(f"PreemptMode=GANG: {both}, one of them with OverSubscribe=FORCE")
     return found
-
-
-def _is_forced(oversubscribe: str) -> bool:
-    return oversubscribe.startswith("FORCE")
 
 
 def layers_of(site: Site, members: Flags, cpus: Ints) -> Layers:
@@ -75,7 +71,7 @@ def layers_of(site: Site, members: Flags, cpus: Ints) -> Layers:
     tier = np.array([one.priority_tier for one in parts], np.int64)
     off = np.array([mode == "OFF" for mode in modes_of(site)[: len(parts)]], np.bool_)
     blocks = (tier[:, np.newaxis] <= tier[np.newaxis]) | off[np.newaxis]
-    forced = np.array([_is_forced(one.oversubscribe) for one in parts], np.bool_)
+    forced = np.array([one.forces for one in parts], np.bool_)
     return make_layers(blocks, forced, np.argsort(-tier, kind="stable"), members.shape[1], int(cpus.max(initial=0)))
 
 

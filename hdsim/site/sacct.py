@@ -17,6 +17,7 @@ import polars as pl
 
 from hdsim.errors import ConfigError
 from hdsim.site.notes import Notes
+from hdsim.util.text import shown
 
 #: The columns that are read, by the names of sacct without blanks in lower case.
 COLUMNS = (
@@ -104,7 +105,7 @@ def _read(path: Path, number: int, notes: Notes) -> pl.DataFrame:
         for text in again:
             if _names(text) != header:
                 expected = "expected one header in a file, got another one with other columns"
-                raise ConfigError(f"{expected}; import the files one by one: '{text[:60]}'", where=str(path))
+                raise ConfigError(f"{expected}; import the files one by one: {shown(text)}", where=str(path))
         rows += lines.height - len(again)
         steps += good[1]
         frames.append(good[0])
@@ -116,9 +117,12 @@ def _read(path: Path, number: int, notes: Notes) -> pl.DataFrame:
     left = damaged.count - sum(count for _, _, count in mended)
     if left > max(rows - damaged.count, 0) and left:
         line, text = damaged.lines[0]
+        expected, others = f"expected {len(header)} columns separated by | as in its first line", "others"
+        if text.count("|") + 1 == len(header):
+            expected, others = f"{expected}, with number and state of a job", "something else"
         raise ConfigError(
-            f"expected {len(header)} columns separated by | as in its first line, got {left:,} of {rows:,} lines with "
-            f"others, the first with {text.count('|') + 1}: '{text[:60]}'; {_MADE_BY}",
+            f"{expected}, got {left:,} of {rows:,} lines with {others}, the first with {text.count('|') + 1}: "
+            f"{shown(text)}; {_MADE_BY}",
             where=f"{path}:{line}",
         )
     known = [name for name in COLUMNS if name in header]
@@ -202,7 +206,7 @@ def _guessed(line: str, where: str) -> list[str]:
     cells = line.split("|")
     if len(cells) == 1:
         expected = "expected columns separated by |, as sacct --parsable2 prints"
-        raise ConfigError(f"{expected}, got '{line[:60]}'; {_MADE_BY}", where=where)
+        raise ConfigError(f"{expected}, got {shown(line)}; {_MADE_BY}", where=where)
     end = [""] if not cells[-1] else []
     for columns in (_names(_FORMAT.replace(",", "|")), list(DEFAULT_COLUMNS)):
         for names in (columns, [*columns, *end]):
@@ -210,7 +214,7 @@ def _guessed(line: str, where: str) -> list[str]:
                 return names
     expected = "expected a header such as JobID|JobName|Submit"
     told = "leave out --noheader of sacct, or add the names of the columns as the first line"
-    raise ConfigError(f"{expected}, got {len(cells)} columns without one: '{line[:40]}'; {told}", where=where)
+    raise ConfigError(f"{expected}, got {len(cells)} columns without one: {shown(line)}; {told}", where=where)
 
 
 def _id_place(header: Sequence[str]) -> int:
@@ -232,7 +236,7 @@ def _sorted_out(lines: pl.DataFrame, header: Sequence[str]) -> tuple[tuple[pl.Da
     whole = (pl.col("found") == separators) & (step | pl.col("id").str.contains(rf"^({_JOB_ID})$").fill_null(False))
     if "state" in header:
         at = header.index("state")
-        state = text.str.extract(rf"^(?:[^|]*\|){{{at}}}([A-Z_]*)", 1)
+        state = text.str.extract(rf"^(?:[^|]*\|){{{at}}}\s*([A-Z_]*)", 1)
         whole &= step | state.is_in(STATES).fill_null(False)
     lines = lines.filter(~is_header).with_columns(step=step, whole=whole)
     steps = lines.select((pl.col("step") & pl.col("whole")).sum()).item()

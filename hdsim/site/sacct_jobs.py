@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from hdsim.errors import ConfigError
+from hdsim.site.formats import expand_nodes
 from hdsim.site.local_times import decide, read_times
 from hdsim.site.model import Site
 from hdsim.site.notes import Notes
@@ -25,6 +26,8 @@ from hdsim.workload.swf import CANCELLED, COMPLETED, FAILED
 
 #: Seconds of the limit of a job that has none in a partition without one, as Slurm's backfill takes it.
 _YEAR = 365 * 86_400.0
+#: Limits in seconds, MiB and CPUs beyond which a number is damaged.
+_LONGEST, _LARGEST, _MOST = 100 * _YEAR, 1e9, 1e9
 #: States of runs that are not over.
 _ONGOING = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "CONFIGURING")
 _WAITING = ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD")
@@ -215,6 +218,10 @@ class _Jobs:
         unknown = rows.select(wrong & pl.col("start").is_not_null()).to_series()
         self.change(rows, unknown, "negative Elapsed: the time from Start to End, at least 0")
         rows = rows.with_columns(elapsed=pl.when(~wrong).then("elapsed"))
+        backwards = rows.select(pl.col("end") < pl.col("start")).to_series()
+        self.change(rows, backwards, "End before Start: Start and Elapsed later")
+        lasted = pl.col("elapsed").fill_null(0.0) + pl.col("suspended")
+        rows = rows.with_columns(end=pl.when(backwards).then(pl.col("start") + lasted).otherwise("end"))
         return rows.with_columns(
             elapsed=pl.when(pl.col("start").is_null())
             .then(0.0)
@@ -270,6 +277,9 @@ class _Jobs:
             self.change(last, last["restarts"] > 0, "runs of requeued and preempted jobs: one job with restarts")
             self.change(last, last["before_resizing"] > 0, "jobs that were resized: as of their last size")
             single = pl.concat([single, last.select(single.columns)])
+        late = single.select(pl.col("submit") > pl.col("start")).to_series()
+        self.change(single, late, "Submit after Start: that of Start")
+        single = single.with_columns(submit=pl.min_horizontal("submit", "start"))
         restarts = pl.max_horizontal("restarts", pl.col("known_restarts").fill_null(0).cast(pl.Int64))
         jobs = single.with_columns(restarts=restarts).sort("submit", "number", "file", "line")
         self.change(
@@ -290,7 +300,10 @@ class _Jobs:
         started = pl.col("start").is_not_null()
         got = {name: pl.when(started).then(amount_of(pl.col("alloc_tres"), name)) for name in ("cpu", "node", "mem")}
         known = (amount_of(pl.col("req_tres"), "cpu"), "req_cpus", "cpus_now", amount_of(pl.col("alloc_tres"), "cpu"))
-        self.change(jobs, jobs.select(pl.coalesce(known).is_null()).to_series(), "no number of CPUs: taken as one")
+        self.change(jobs, jobs.select(pl.coalesce(*known, 0) < 1).to_series(), "no number of CPUs: taken as one")
+        counted = pl.max_horizontal(*known, got["cpu"], got["node"], "req_nodes", "nodes_now")
+        beyond = jobs.select(counted > _MOST).to_series()
+        jobs = self.leave_out(jobs, beyond, "damaged lines: more than a billion CPUs or nodes")
         cpus = pl.coalesce(*known, 1).clip(1)
         nodes = pl.coalesce("of_line_nodes", "req_nodes", amount_of(pl.col("req_tres"), "node"))
         jobs = jobs.with_columns(
@@ -305,8 +318,13 @@ class _Jobs:
         # Several nodes are asked for by -N, of which one number is the least and the most.
         exact = (pl.col("nodes") > 1) & (pl.col("got_nodes") == pl.col("nodes"))
         jobs = jobs.with_columns(most_nodes=pl.coalesce("of_line_most_nodes", pl.when(exact).then("nodes")))
-        jobs = jobs.with_columns(gres(jobs), licenses=licenses(jobs))
+        jobs = self.known_nodes(jobs.with_columns(gres(jobs), licenses=licenses(jobs)))
         jobs = self.memory(jobs)
+        beyond = jobs.select(pl.max_horizontal("memory_mib", "memory") > _LARGEST).to_series().fill_null(False)
+        self.change(jobs, beyond, "memory of more than a billion MiB: not asked for")
+        jobs = jobs.with_columns(
+            memory_mib=pl.when(~beyond).then("memory_mib"), memory=pl.when(~beyond).then("memory").otherwise(0.0)
+        )
         jobs = jobs.with_columns(whole=pl.col("of_line_whole") | whole(jobs, self.site))
         return jobs
 
@@ -321,7 +339,7 @@ class _Jobs:
         jobs = jobs.with_columns(asked=amount * unit, suffix=suffix)
         broken = jobs.select(pl.col("asked").is_null() & text.is_not_null()).to_series()
         self.change(jobs, broken, "ReqMem that is no amount: taken as unknown")
-        flagged = pl.col("asked") >= _OF_CPU
+        flagged = pl.col("asked").is_between(_OF_CPU, 2 * _OF_CPU)
         self.change(
             jobs, jobs.select(flagged).to_series(), "ReqMem above 2^31 MiB, as 2147486648Mn: without 2^31, of each CPU"
         )
@@ -389,7 +407,9 @@ class _Jobs:
         strange = jobs["partition"].is_null()
         jobs = self.leave_out(jobs, strange, "jobs of partitions that slurm.conf does not have")
         maximal = {name: min(one.max_time, _YEAR) for name, one in self.site.partitions.items()}
-        given = pl.when(pl.col("limit").is_finite()).then("limit")
+        beyond = jobs.select(pl.col("limit").is_finite() & (pl.col("limit") > _LONGEST)).to_series()
+        self.change(jobs, beyond, "Timelimit of more than a hundred years: that of the partition")
+        given = pl.when(pl.col("limit") <= _LONGEST).then("limit")
         requested = pl.coalesce(given, pl.col("partition").replace_strict(maximal, return_dtype=pl.Float64))
         status = (
             pl.when(pl.col("start").is_null())
@@ -473,6 +493,19 @@ class _Jobs:
         later = pl.col("submit") + text.str.extract(r"^now\+(\d+)", 1).cast(pl.Float64, strict=False) * unit
         dates = pl.Series("date", read_times(jobs["of_line_begin"], self.site.time_zone).first, nan_to_null=True)
         return jobs.with_columns(dates).select(pl.coalesce(later, "date")).to_series()
+
+    def known_nodes(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """Takes away malformed lists of nodes, and notes the jobs that ran on nodes that the site does not have."""
+        known, strange, malformed = {name for name, _ in nodes_of(self.site)}, [], []
+        for text in jobs.filter(pl.col("start").is_not_null())["nodelist"].drop_nulls().unique().to_list():
+            try:
+                if text not in known and not known.issuperset(expand_nodes(text)):
+                    strange.append(text)
+            except ValueError:
+                malformed.append(text)
+        self.change(jobs, jobs["nodelist"].is_in(strange), "nodes that slurm.conf does not have: --from takes others")
+        self.change(jobs, jobs["nodelist"].is_in(malformed), "NodeList that is no list of nodes: taken as unknown")
+        return jobs.with_columns(pl.when(~pl.col("nodelist").is_in(malformed)).then("nodelist"))
 
     def without_unknown(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Takes away reservations, features, licences and kinds of GPUs that the site does not have."""

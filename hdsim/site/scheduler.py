@@ -74,9 +74,10 @@ def refuse(site: Site) -> list[str]:
         found += ["GPUs with select/linear"] * bool(gpu_types(site))
         found += ["LLN with select/linear"] * any(one.least_loaded for one in site.partitions.values())
     for name, one in site.partitions.items():
-        word, _, number = one.oversubscribe.partition(":")
-        if word in ("YES", "FORCE") and number != "1":
-            found.append(f"partition {name}: OverSubscribe={one.oversubscribe}")
+        beside = " with select/linear" if site.slurm.select == "linear" else ""
+        beside = " beside preemption" if site.preemption.type != "none" or site.preemption.gang else beside
+        if one.most_on_cpu > 1 and (one.forces or beside):
+            found.append(f"partition {name}: OverSubscribe={one.oversubscribe}{beside}")
     for key, kind in site.nodes.items():
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
             found.append(f"nodes {key}: several types of GPUs on a node")
@@ -100,8 +101,7 @@ def site_nodes(site: Site, kinds: Sequence[NodeType], place: Mapping[str, int]) 
         core = kind.threads_per_core
         units.append(core * kind.cores_per_socket if "SOCKET" in words else core if "CORE" in words else 1)
     types = gpu_types(site)
-    most = [one.max_cpus_per_node for one in site.partitions.values()]
-    limits = np.array([math.inf if each is None else each for each in most])
+    counted, most, apart = _counted(site)
     memory = [kind.memory if "MEMORY" in words else math.inf for kind in kinds]
     return SiteNodes(
         cpus=np.array([kind.cpus for kind in kinds], np.int64),
@@ -112,10 +112,26 @@ def site_nodes(site: Site, kinds: Sequence[NodeType], place: Mapping[str, int]) 
         line=np.array(_lines_of(site, kinds), np.int64),
         gpus=np.array([sum(kind.gres[name] for name in types if name in kind.gres) for kind in kinds], np.int64),
         gpu_type=np.array([next((row for row, name in enumerate(types) if name in kind.gres), -1) for kind in kinds]),
-        capped=np.where(limits < math.inf, np.cumsum(limits < math.inf) - 1, -1),
-        most=limits[limits < math.inf].astype(np.int64),
+        counted=counted,
+        most=most,
+        apart=apart,
         topology=topology_of(site, place),
     )
+
+
+def _counted(site: Site) -> tuple[Ints, Ints, Flags]:
+    """Returns `counted`, `most` and `apart` of :class:`hdsim.site.kernels.placing.SiteNodes`.
+
+    A node with jobs that share CPUs takes none of another partition that does not force them to, and one with jobs that
+    do not share takes none of a partition that forces its jobs to.
+    """
+    parts = list(site.partitions.values())
+    shares, forces = np.array([[one.most_on_cpu > 1, one.forces] for one in parts], np.bool_).reshape(-1, 2).T
+    apart = np.where(forces[:, np.newaxis], ~forces, shares) & ~np.eye(len(parts), dtype=np.bool_)
+    limits = np.array([math.inf if one.max_cpus_per_node is None else one.max_cpus_per_node for one in parts])
+    rows = (limits < math.inf) | apart.any(axis=0)
+    most = np.fmin(limits[rows], float(1 << 62)).astype(np.int64)
+    return np.where(rows, np.cumsum(rows) - 1, -1), most, apart[:, rows]
 
 
 def _lines_of(site: Site, kinds: Sequence[NodeType]) -> list[int]:
@@ -131,8 +147,8 @@ def unused(nodes: SiteNodes) -> Usage:
     """Returns the use of nodes without any job."""
     core = np.where(nodes.unit == 1, nodes.threads, 1)
     none = np.zeros(len(nodes.cpus), np.int64)
-    capped = np.zeros((len(nodes.most), len(none)), np.int64)
-    return Usage(nodes.cpus.copy(), nodes.memory.copy(), none, nodes.gpus.copy(), core, capped)
+    counted = np.zeros((len(nodes.most), len(none)), np.int64)
+    return Usage(nodes.cpus.copy(), nodes.memory.copy(), none, nodes.gpus.copy(), core, counted)
 
 
 class SlurmScheduler:
@@ -286,7 +302,7 @@ class SlurmScheduler:
         """
         table = self.jobs
         access = Access(among, table.features, table.feature, self._usual_service, self.calendar, *self._users)
-        return int(fitting_nodes(self.nodes, usage, table.demands, access, self._space, job, 0))
+        return int(fitting_nodes(self.nodes, usage, table.demands, self.running, access, self._space, job, 0))
 
     def fitting(self, job: int, among: Flags) -> dict[int, int]:
         """Returns those of (N,) nodes, in service or not, that a job would get if it started now, with CPUs on each."""

@@ -15,17 +15,16 @@ from hdsim.errors import ConfigError
 from hdsim.site.formats import (
     expand_nodes,
     fold_nodes,
-    lowered,
     parse_counts,
     parse_gres,
     parse_memory,
-    parse_pairs,
     parse_time,
     read_text,
     read_value,
     split_list,
 )
 from hdsim.site.notes import Notes
+from hdsim.util.text import shown
 
 #: Keys that change nothing of what is scheduled when: daemons, files, accounts of the machine, logs and so on.
 _WITHOUT_INFLUENCE = re.compile(
@@ -80,6 +79,21 @@ def number(text: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise ValueError(f"expected a number, got '{text}'")
+    return value
+
+
+def at_least_one(text: str) -> int:
+    """Returns a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"expected a whole number from 1 on, got '{text}'")
+    return int(text)
+
+
+def weight(text: str) -> float:
+    """Returns a finite number of at least 0."""
+    value = number(text)
+    if value < 0:
+        raise ValueError(f"expected a number of at least 0, got '{text}'")
     return value
 
 
@@ -178,12 +192,12 @@ _PARTITION = {
 }
 _PRIORITY = {
     "prioritytype": ("type", lambda text: text.removeprefix("priority/")),
-    "priorityweightage": ("weight_age", number),
-    "priorityweightassoc": ("weight_association", number),
-    "priorityweightfairshare": ("weight_fair_share", number),
-    "priorityweightjobsize": ("weight_job_size", number),
-    "priorityweightpartition": ("weight_partition", number),
-    "priorityweightqos": ("weight_qos", number),
+    "priorityweightage": ("weight_age", weight),
+    "priorityweightassoc": ("weight_association", weight),
+    "priorityweightfairshare": ("weight_fair_share", weight),
+    "priorityweightjobsize": ("weight_job_size", weight),
+    "priorityweightpartition": ("weight_partition", weight),
+    "priorityweightqos": ("weight_qos", weight),
     "priorityweighttres": ("weight_tres", weights),
     "prioritymaxage": ("max_age", parse_time),
     "prioritycalcperiod": ("calculation_period", parse_time),
@@ -221,7 +235,7 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
     lines = 0
     for line, where in _lines(path):
         lines += 1
-        pairs = lowered(parse_pairs(line))
+        pairs = _pairs(line, where)
         kind = next(iter(pairs), "")
         if kind in defaults:
             name = pairs.pop(kind)
@@ -237,13 +251,11 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
                 sets[pairs["nodeset"]] = f"feature:{pairs['feature']}"
         elif kind == "downnodes":
             notes.leave_out(path.name, "DownNodes: nodes are up", where)
-        elif pairs:
+        else:
             for key, text in pairs.items():
                 _parameter(site, common, key, text, where, notes, path.name)
-        else:
-            raise ConfigError(f"expected Key=Value, got '{line[:60]}'", where=where)
     notes.read[path.name] = lines
-    if not site["nodes"]:
+    if not (site["nodes"] and partitions):
         raise ConfigError("expected lines NodeName=... and PartitionName=..., as slurm.conf has", where=str(path))
     known = {name for listed in site["nodes"] for name in expand_nodes(listed)}
     for name, pairs, where in partitions:
@@ -252,6 +264,8 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
         missing = [] if made["nodes"].upper() == "ALL" else [node for node in listed if node not in known]
         if missing:
             raise ConfigError(f"expected nodes of lines NodeName=, got {fold_nodes(missing)}", where=f"{where}: {name}")
+        if name in site["partitions"]:
+            notes.change(path.name, f"partition {name} on several lines: as on the last one", where)
         site["partitions"][name] = made
     return site
 
@@ -273,6 +287,29 @@ def _lines(path: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
             yield from _lines(path.parent / included[1], depth + 1)
         elif line:
             yield line, f"{path}:{first}"
+    if begun.strip():
+        yield begun.strip(), f"{path}:{first}"
+
+
+def included_files(path: Path) -> set[Path]:
+    """Returns a file and those that it includes, as far as they have lines; see `read_slurm_conf` for errors."""
+    return {Path(where.rpartition(":")[0]) for _, where in _lines(path)}
+
+
+#: A value of a line, with blanks around the equals sign or without.
+_PAIR = re.compile(r"([\w/.:-]+)\s*=(?:\s+(?=[^\s=]+(?:\s|$)))?(\"[^\"]*\"|'[^']*'|\S*)")
+
+
+def _pairs(line: str, where: str) -> dict[str, str]:
+    """Returns the values of a line by lower-case key.
+
+    Raises:
+        ConfigError: The line has something else.
+    """
+    rest = _PAIR.sub("", line).strip()
+    if rest:
+        raise ConfigError(f"expected Key=Value, got {shown(rest)}", where=where)
+    return {key.lower(): value.strip("\"'") for key, value in _PAIR.findall(line)}
 
 
 def _parameter(
@@ -332,19 +369,24 @@ def _known(
 def _node_type(name: str, pairs: dict[str, str], where: str, notes: Notes, file: str) -> dict[str, Any]:
     """Returns the document of equal nodes; the numbers that are not given follow from the others."""
     reader = _Reader(pairs, f"{where}: {name}")
-    boards = reader.take("boards", count, 1)
-    per_board, sockets = reader.take("socketsperboard", count), reader.take("sockets", count)
-    cores, threads, cpus = (reader.take(key, count) for key in ("corespersocket", "threadspercore", "cpus"))
+    read_value(name, expand_nodes, f"{where}: NodeName")
+    boards = reader.take("boards", at_least_one, 1)
+    per_board, sockets = (reader.take(key, at_least_one) for key in ("socketsperboard", "sockets"))
+    cores, threads, cpus = (reader.take(key, at_least_one) for key in ("corespersocket", "threadspercore", "cpus"))
     threads = threads or 1
     if sockets is None:
         sockets = boards * (per_board or 1) if per_board or cores or cpus is None else cpus // threads
     if cores is None:
         cores = max(1, (cpus or sockets * threads) // (sockets * threads))
     topology = {"sockets": sockets, "cores_per_socket": cores, "threads_per_core": threads}
+    most = sockets * cores * threads
+    if cpus not in (None, most, sockets * cores, sockets):
+        notes.change(file, f"CPUs={cpus} beside sockets, cores and threads of {most}: {most}, as slurmctld does", where)
+        cpus = most
     for key in ("nodehostname", "nodeaddr", "port", "procs", "reason", "tmpdisk", "cpubind", "bcastaddr"):
         reader.take(key, str)
     made = _known(reader, _NODE, where, notes, file)
-    return {"nodes": name, "cpus": cpus or sockets * cores * threads, **topology, **made}
+    return {"nodes": name, "cpus": cpus or most, **topology, **made}
 
 
 def _partition(
@@ -377,9 +419,9 @@ def read_topology(path: Path, notes: Notes) -> dict[str, Any]:
     """
     switches: dict[str, Any] = {}
     for line, where in _lines(path):
-        pairs = lowered(parse_pairs(line))
+        pairs = _pairs(line, where)
         if "switchname" not in pairs:
-            raise ConfigError(f"expected SwitchName=..., got '{line[:60]}'", where=where)
+            raise ConfigError(f"expected SwitchName=..., got {shown(line)}", where=where)
         name = pairs.pop("switchname")
         below = pairs.pop("switches", "")
         switches[name] = {"nodes": pairs.pop("nodes", ""), "switches": expand_nodes(below) if below else []}

@@ -116,6 +116,24 @@ def _fault_of_methods(made: type) -> str:
     return ""
 
 
+def _keywords(made: type) -> tuple[list[str], bool]:
+    """Returns the names of the arguments of a class, and whether it takes others.
+
+    A class with ``**settings`` takes what the class takes that it is derived from.
+    """
+    found: list[str] = []
+    is_open = False
+    for each in made.__mro__[:-1]:
+        if "__init__" in vars(each):
+            given = list(inspect.signature(vars(each)["__init__"]).parameters.values())[1:]
+            names = [one.name for one in given if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+            found += [name for name in names if name not in found]
+            is_open = any(one.kind == one.VAR_KEYWORD for one in given)
+            if not is_open:
+                break
+    return found, is_open
+
+
 @dataclass(frozen=True)
 class PluginType:
     """A type of plug-in class."""
@@ -161,18 +179,19 @@ class PluginType:
         try:
             return made(*arguments, **settings)
         except TypeError:
-            signature = inspect.signature(made)
+            fault, (keys, is_open) = "", _keywords(made)
+            allowed = keys[len(arguments) :]
             try:
-                signature.bind(*arguments, **settings)
+                inspect.signature(made).bind(*arguments, **settings)
             except TypeError as error:
-                allowed = list(signature.parameters)[len(arguments) :]
                 fault = str(error)
-                if unknown := next((key for key in settings if key not in allowed), None):
-                    fault = f"got an unexpected keyword argument '{unknown}'{nearest(unknown, allowed)}"
-                raise ConfigError(
-                    f"{self.group} '{name}': {fault}; allowed keys: {', '.join(allowed) or 'none'}", where=self.where
-                ) from None
-            raise
+            if not is_open and (unknown := next((key for key in settings if key not in allowed), None)):
+                fault = f"got an unexpected keyword argument '{unknown}'{nearest(unknown, allowed)}"
+            if not fault:
+                raise
+            raise ConfigError(
+                f"{self.group} '{name}': {fault}; allowed keys: {', '.join(allowed) or 'none'}", where=self.where
+            ) from None
 
     def checked(self, made: Any, name: str, /) -> Any:
         """Returns a class of the user's name `name` if it is one of this type, else raises ConfigError."""

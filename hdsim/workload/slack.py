@@ -22,7 +22,7 @@ def slack_of(workload: Workload) -> Floats | None:
     """Returns the (J,) seconds for which each start may be put off, NaN for jobs that declare none; None without any.
 
     They are the column `slack`, or else `deadline` (s on the clock of the submission times, for the end of a job)
-    minus submission and requested time.
+    minus submission and requested time, whatever part of the trace is replayed.
 
     Raises:
         WorkloadError: A column has other values than numbers.
@@ -30,7 +30,7 @@ def slack_of(workload: Workload) -> Floats | None:
     if SLACK in workload.own_names:
         slack = _numbers(workload, SLACK)
     elif DEADLINE in workload.own_names:
-        slack = _numbers(workload, DEADLINE) - workload.submission_time - workload.requested_time
+        slack = _numbers(workload, DEADLINE) - workload.original_submission_time - workload.requested_time
     else:
         return None
     slack = np.where(slack >= 0, slack, np.nan)

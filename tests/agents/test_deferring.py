@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tiers import ci
 
 import hdsim
 from hdsim.errors import ConfigError
+from hdsim.scheduling.deferral import read_plan
 from hdsim.workload.slack import slack_of, with_slack
 
 AGENT = "hdsim.agents.deferring.DeferringAgent"
@@ -59,6 +63,42 @@ def test_a_job_starts_at_the_lowest_price_that_it_may_wait_for(
     result = hdsim.simulate(MACHINE, two_jobs(slack), agent, facility=facility, check=True)
     assert result.starting_time.tolist() == [start, 0]
     assert result.metrics["deadlines_missed"] == 0
+
+
+def test_a_job_that_has_missed_its_time_is_planned_anew(tmp_path: Path) -> None:
+    """Both cores are busy in the hour of 0.1 until the begin of one of 0.5: the job waits for that of 0.12."""
+    facility = priced(tmp_path, [0.5, 0.1, 0.5, 0.12, 0.5, 0.5, 0.5, 0.5])
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 0], runtime=[7200, 1800], requested_cores=[2, 1], extra={"slack": [float("nan"), 6 * 3600]}
+    )
+    result = hdsim.simulate(MACHINE, workload, deferring(defer="price", margin=0), facility=facility, check=True)
+    assert result.starting_time.tolist() == [0, 3 * 3600]
+
+
+def study() -> Any:
+    """The training of the learned plan, which has a replay of its own."""
+    file = Path(__file__).parents[2] / "research" / "deferral.py"
+    spec = importlib.util.spec_from_file_location("research_deferral", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("plan", [*ci("rule"), "learned"])
+def test_the_replay_of_the_training_is_that_of_the_engine(plan: str) -> None:
+    research = study()
+    month = research.month(3, days=2.0, drain=3.0, slack="24h")
+    agent = deferring(plan=plan, gain=0.1)
+    result = hdsim.simulate(research.PLATFORM, month.jobs, agent, facility=month.facility, seed=3, check=True)
+    training = research.Training(month)
+    starts = training.starts(0.1, np.array(read_plan(plan)))
+    assert result.starting_time.tolist() == starts.tolist()
+    figures = [result.metrics[key] for key in research.METRICS]
+    assert training.figures(starts)[1:] == pytest.approx(figures[1:])
+    # Nodes that the core policy opens beside the fewest possible have idle cores of more power.
+    assert 0.9 < training.figures(starts)[0] / figures[0] < 1
 
 
 def test_what_lies_beyond_the_horizon_changes_no_start(tmp_path: Path) -> None:
@@ -114,6 +154,13 @@ def test_every_job_starts_under_any_rules(backfill: str, order: str) -> None:
     assert np.median(later) > 3600
 
 
+@pytest.mark.parametrize("content", ["[]", '{"weights": [1, 2]}', '{"weights": [1, 2, 3, 4, 5, 6, 7, 8, "9"]}'])
+def test_files_that_have_no_weights(tmp_path: Path, content: str) -> None:
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"plan.json: weights: expected a list of 9 numbers, got"):
+        read_plan(str(tmp_path / "plan.json"))
+
+
 def test_orders_of_candidates_and_nodes_with_memory() -> None:
     machine = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4, memory_gb_per_node=16)
     rng = np.random.default_rng(0)
@@ -140,6 +187,8 @@ def test_orders_of_candidates_and_nodes_with_memory() -> None:
         ({"defer": "carbo"}, {}, "agent.defer: .*did you mean 'carbon'|agent.defer: expected one of carbon, price"),
         ({"margin": "6 hours"}, {}, "agent.margin: expected a duration"),
         ({"backfill": "rlscheduler"}, {}, "agent.backfill: expected another backfilling than rlscheduler"),
+        ({"plan": "best"}, {}, "agent.plan: expected rule, learned or a JSON file with weights, got 'best'"),
+        ({"plan": "none.json"}, {}, "none.json: expected a JSON file with weights: No such file"),
         ({"gain": 2}, {}, "agent.gain: expected a number from 0 to 1"),
         ({"estimates": "last_two"}, {}, "agent.estimates: expected requested"),
         ({"job_policy": "void"}, {}, "agent.job_policy: expected an order that starts jobs"),
@@ -149,3 +198,9 @@ def test_orders_of_candidates_and_nodes_with_memory() -> None:
 def test_faults(settings: dict[str, Any], facility: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         hdsim.simulate(MACHINE, two_jobs(3600), deferring(**settings), facility=facility or "none")
+
+
+def test_windows_of_more_than_a_century_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"agent.defer: expected submissions of at most 100 years .* got 127 years"):
+        jobs = two_jobs(3600).replaced(submission_time=np.array([0.0, 4e9]))
+        hdsim.simulate(MACHINE, jobs, deferring(defer="night"), facility={**FACILITY, "carbon": 1})

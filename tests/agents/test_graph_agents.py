@@ -154,6 +154,39 @@ def test_layers_are_heterogeneous_convolutions(aggregation: str) -> None:
     np.testing.assert_allclose(found, expected.detach(), atol=2e-6)
 
 
+def test_nodes_that_are_alike_are_one_vertex() -> None:
+    from hdsim.learning.training.graphs import merged
+
+    rng, batch, size = np.random.default_rng(1), 6, 50
+    graphs = {
+        "job": np.zeros((batch, 5, 8), np.float32),
+        "node": np.zeros((batch, size, 22), np.float32),
+        "cluster": np.zeros((batch, 2, 3), np.float32),
+        "fits": np.zeros((batch, 5, size), np.int8),
+        "node_cluster": np.tile(rng.integers(2, size=size), (batch, 1)),
+    }
+    graphs["node"][:, :, [0, 21]] = rng.integers(3, size=(batch, size, 2)) / 3
+    for b in range(batch):
+        graphs["job"][b, : b % 4, -1] = 1
+        graphs["fits"][b, : b % 4] = rng.random((b % 4, size)) < 0.7
+    found = merged(graphs)
+    assert found["to_nodes"].shape[2] == 2 + 3
+    belong = np.concatenate([graphs["node_cluster"][:, None] == np.arange(2)[:, None], graphs["fits"][:, :3]], axis=1)
+    for b in range(batch):
+        vertex, nodes = found["vertex"][b], np.concatenate([graphs["node"][b].T, belong[b]]).T
+        alike = (nodes[:, None] == nodes).all(axis=2)
+        np.testing.assert_array_equal(vertex[:, None] == vertex, alike)
+        np.testing.assert_array_equal(found["node"][b][vertex], graphs["node"][b])
+        copies = np.bincount(vertex, minlength=found["node"].shape[1])
+        np.testing.assert_allclose(found["node_share"][b, 0], copies / size)
+        # What a hub receives from each node and sends to it.
+        sent = found["from_nodes"][b][:, vertex] / copies[vertex]
+        np.testing.assert_allclose(sent, belong[b] / np.maximum(belong[b].sum(axis=1), 1)[:, None], rtol=1e-6)
+        fits = belong[b, 2:]
+        np.testing.assert_allclose(found["to_nodes"][b][vertex, 2:].T, fits / np.maximum(fits.sum(axis=0), 1))
+        np.testing.assert_array_equal(found["to_nodes"][b][vertex, :2].T, belong[b, :2])
+
+
 @pytest.mark.parametrize("name", ["job", "node", "policy_pair"])
 @pytest.mark.parametrize("aggregation", ["mean", "attention"])
 def test_every_weight_of_a_relational_network_has_a_gradient(aggregation: str, name: str) -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -243,10 +244,7 @@ def test_generate_with_bad_options(tmp_path: Path, options: list[str], message: 
 
 
 def test_generate_by_a_model_of_a_file(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The generator of the documentation.
-    source = re.search(r"^cat > poisson.py <<'EOF'\n(.*?)^EOF$", (root / "docs/plugins.md").read_text(), re.M | re.S)
-    assert source
-    (tmp_path / "poisson.py").write_text(source[1])
+    shutil.copy(root / "examples/plugins/poisson.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     options = ("generate", "--model", "poisson.py", "--set", "jobs=200", "--seed", 3)
     for name in ("a.swf", "b.swf"):

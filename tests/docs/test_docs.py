@@ -32,15 +32,16 @@ IN_CI = (
     "policies.md",
     "slurm.md",
     "batsim.md",
-    "kwok.md",
     "kubernetes.md",
     "workload.md",
     "bsp_real.md",
     "slurm_backend.md",
 )
 #: Pages whose links are checked and whose blocks are not run.
-RESEARCH = sorted((ROOT / "research").glob("*.md"))
+RESEARCH = [*sorted((ROOT / "research").glob("*.md")), ROOT / "tests/README.md", ROOT / "deploy/README.md"]
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+ANCHOR = re.compile(r"\]\(([^)#\s]+\.md)?#([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 # What the blocks of a page need besides hdsim itself, by the names of the marker `requires`.
@@ -95,7 +96,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Iterato
     ],
 )
 def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str], warm: Warm) -> None:
-    for folder in ("platforms", "workloads", "agents"):
+    for folder in ("platforms", "workloads", "agents", "examples/plugins"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     if "torch" not in NEEDS.findall(page.read_text()):
         # A page that needs it without saying so would fail where it is missing only.
@@ -118,6 +119,22 @@ def test_blocks_run(page: Path, tmp_path: Path, environment: dict[str, str], war
 def test_links_lead_somewhere() -> None:
     links = [(page, target) for page in [*PAGES, *RESEARCH] for target in LINK.findall(page.read_text())]
     assert not [link for link in links if "://" not in link[1] and not (link[0].parent / link[1]).exists()]
+
+
+def headings(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_anchors_are_headings() -> None:
+    links = [
+        (page.name, page.parent / (target or page.name), anchor)
+        for page in [*PAGES, *RESEARCH]
+        for target, anchor in ANCHOR.findall(FENCED.sub("", page.read_text()))
+    ]
+    assert len(links) > 100
+    assert not [link for link in links if link[2] not in headings(link[1])]
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -185,6 +185,20 @@ def test_the_date_of_a_trace_comes_from_its_header(tmp_path: Path) -> None:
         ({"prise": 1}, r"facility.prise: unknown key.*price"),
         ({"price": {"mean": 1, "path": "x"}}, r"facility.price: expected a number in EUR/kWh, a file, or settings"),
         ({"price": "none.csv", "begin": "2026-03-01T00:00Z"}, r"facility.price: expected a file with a series"),
+        ({"begin": "9999-12-31T23:59Z", "price": 1}, r"facility.begin: expected a date from 1900 to 2999"),
+        ({"begin": "0001-01-01T00:00Z", "price": 1}, r"facility.begin: expected a date from 1900 to 2999"),
+        (
+            {"begin": "2026-03-01T00:00Z", "price": {"mean": 1, "step": 1}},
+            r"facility.price.step: expected a step that makes at most 10,000,000 steps",
+        ),
+        (
+            {"begin": "2026-03-01T00:00Z", "carbon": {"mean": 1, "step": 0}},
+            r"facility.carbon.step: expected at least 1",
+        ),
+        (
+            {"begin": "2026-03-01T00:00Z", "carbon": {"mean": 1, "floor": "a"}},
+            r"facility.carbon.floor: expected a share",
+        ),
         ({"carbon": {"mean": 1}}, r"facility.begin: expected the date of the first submission for a generated series"),
     ],
 )

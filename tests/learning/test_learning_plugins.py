@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -40,10 +40,9 @@ SHORT = (
 
 @pytest.fixture
 def files(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the files of docs/plugins.md."""
-    page = (root / "docs/plugins.md").read_text()
-    for name, text in re.findall(r"^cat > (\w+\.py) <<'EOF'\n(.*?)^EOF$", page, re.M | re.S):
-        (tmp_path / name).write_text(text)
+    """A working directory with the plug-ins of the examples."""
+    for plugin in (root / "examples/plugins").glob("*.py"):
+        shutil.copy(plugin, tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -137,10 +136,8 @@ def test_an_objective_of_a_file(
 
 
 def test_an_installed_package_brings_an_agent_that_learns(tmp_path: Path, root: Path) -> None:
-    # The agent of the documentation, as pip would have installed it.
-    source = re.search(r"^cat > bandit.py <<'EOF'\n(.*?)^EOF$", (root / "docs/agents.md").read_text(), re.M | re.S)
-    assert source
-    (tmp_path / "my_agents.py").write_text(source[1])
+    # An example, as pip would have installed it.
+    (tmp_path / "my_agents.py").write_text((root / "examples/plugins/bandit.py").read_text())
     information = tmp_path / "my_agents-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: my-agents\nVersion: 1.0\n")

@@ -153,3 +153,9 @@ def test_the_command(hdsim: Callable[..., Any]) -> None:
     for setting in ("metrics=[a.py]", "warmup=1d", "cooldown=0"):
         refused = hdsim(*given, setting)
         assert refused.returncode == 2 and f"{setting.partition('=')[0]}: expected null" in refused.stderr
+    others = ("contention=threshold", "failures=exponential", "power=cap", "facility.price=0.2", "network=fluid")
+    refused = hdsim(*given, *others, "backend.kill_at_walltime=true")
+    assert refused.returncode == 2
+    for setting in others:
+        assert f"{setting.split('=')[0].split('.')[0]}: expected none with hdsim bound" in refused.stderr
+    assert "backend: expected sim with kill_at_walltime=false" in refused.stderr

@@ -1,6 +1,6 @@
 """The fluid network against SimGrid, on random cases over the exported platform files.
 
-``PYTHONPATH=tests python tests/oracle/test_network_simgrid.py`` prints the table of docs/network.md.
+``PYTHONPATH=tests python tests/oracle/test_network_simgrid.py`` prints the table of research/backends.md.
 """
 
 from __future__ import annotations

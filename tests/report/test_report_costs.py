@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import hdsim
-from hdsim.report import costs
+from hdsim.report import costs, figures
 from hdsim.report.charts import Blocks, ChartTable, Heat, Lines
 from hdsim.report.html import render
-from hdsim.report.panels import panels
+from hdsim.report.panels import panels, power
 from hdsim.results.run_directory.reader import Run, read
 
 DATED = {"begin": "2026-03-27T20:30", "timezone": "Europe/Berlin"}
@@ -37,19 +37,37 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(tmp_path_factory.mktemp("run"), pue=1.5, **DATED, **SERIES)
 
 
-def test_power_and_what_is_behind_it(full: Run) -> None:
-    panel = costs.electricity(full)
-    assert panel is not None and [view.key for view in panel.views] == ["power_carbon", "power_price"]
+def test_power_with_what_is_beside_it(full: Run) -> None:
+    panel = power(full)
+    assert panel is not None and [view.key for view in panel.views] == ["power", "power_price"]
+    with (full.path / "costs_by_hour.csv").open() as file:
+        rows = list(csv.DictReader(file))
     for view, column in zip(panel.views, ("carbon", "price"), strict=True):
+        assert isinstance(view.chart, Lines) and view.chart.right is not None
+        machine, facility, signal = view.chart.lines
+        joules = [float(line.y[:-1] @ np.diff(line.x)) for line in (machine, facility)]
+        assert joules[0] == pytest.approx(full.metrics["energy_joules"])
+        assert joules[1] == pytest.approx(3.6e6 * full.metrics["facility_energy_kwh"])
+        assert [line.right for line in view.chart.lines] == [False, False, True]
+        assert signal.y[:-1].tolist() == [float(row[column]) for row in rows]
+        assert view.chart.right.low <= signal.y.min()
+
+
+def test_the_cap_of_the_machine_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "cap.csv").write_text("time,watts\n3600,150\n7200,90.5\n")
+    jobs = hdsim.Workload.from_columns(submission_time=[0, 1], runtime=[9000, 9000], requested_cores=[16, 4])
+    for kind, label in (("hard", "cap of the machine"), ("soft", "soft cap of the machine")):
+        management = {"_target_": "hdsim.power.PowerManagement", "cap_kind": kind}
+        management["cap"] = {"machine": str(tmp_path / "cap.csv"), "homogeneous": 500.0}
+        machine = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4)
+        found = read(hdsim.simulate(machine, jobs, "easy", power=management).save(tmp_path / kind))
+        (view,) = power(found).views  # type: ignore[union-attr]
         assert isinstance(view.chart, Lines)
-        power, behind = view.chart.lines
-        seconds = np.diff(power.x)
-        assert float(power.y[:-1] @ seconds) / 3600 == pytest.approx(1000 * full.metrics["facility_energy_kwh"])
-        with (full.path / "costs_by_hour.csv").open() as file:
-            values = np.array([float(row[column]) for row in csv.DictReader(file)])
-        assert behind.y[:-1] / power.y.max() == pytest.approx(values / np.abs(values).max())
-        assert f"at most {np.abs(values).max():.3g}" in behind.label
-        assert view.chart.y.low <= behind.y.min()
+        _, cap = view.chart.lines
+        assert cap.label == label and cap.x[:-1].tolist() == [0, 3600, 7200]
+        assert np.isnan(cap.y[0]) and cap.y[1:].tolist() == [150, 90.5, 90.5]
+        assert view.chart.right is None and cap.top == 150
+        figures.write_all([power(found)], tmp_path / f"{kind}-figures")  # type: ignore[list-item]
 
 
 def test_hours_of_days_have_the_energy_of_each(full: Run) -> None:
@@ -86,12 +104,12 @@ def test_payers_and_idle_nodes_are_the_total(full: Run) -> None:
 
 def test_a_page_has_the_panels_of_what_is_known(full: Run, tmp_path: Path) -> None:
     titles = [panel.title for panel in panels(full)]
-    assert {"Electricity", "Hours of the days", "Payers"} <= set(titles)
+    assert {"Hours of the days", "Payers"} <= set(titles)
     assert "<eve>" not in render(full)
     plain = run(tmp_path / "plain")
-    assert not {"Electricity", "Hours of the days", "Payers"} & {panel.title for panel in panels(plain)}
+    assert not {"Hours of the days", "Payers"} & {panel.title for panel in panels(plain)}
     undated = run(tmp_path / "undated", price=0.2)
-    (view,) = costs.electricity(undated).views  # type: ignore[union-attr]
-    assert view.key == "power_price"
+    (view,) = power(undated).views  # type: ignore[union-attr]
+    assert view.key == "power" and view.label == "Price"
     hours = costs.hours_of_days(undated)
     assert hours is not None and hours.note.startswith("Local hours from day 1 to day")

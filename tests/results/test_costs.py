@@ -289,3 +289,14 @@ def test_nodes_that_sleep_are_nobodys_and_the_total_is_the_energy() -> None:
     assert (costs.jobs[0] * 3.6e6 >= own * (1 - 1e-9)).all()
     assert costs.idle[0] * 3.6e6 == pytest.approx(result.energy_joules - costs.jobs[0].sum() * 3.6e6)
     assert (costs.idle > 0).all()
+
+
+def test_a_run_of_centuries_has_costs_but_none_by_hour(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its local times end with year 9999."""
+    machine = hdsim.Platform.homogeneous(nodes=1, cores_per_node=1)
+    work = hdsim.Workload.from_columns(submission_time=[0, 9e11], runtime=[10, 10], requested_cores=[1, 1])
+    result = hdsim.simulate(machine, work, "fcfs", facility={"begin": BEGIN, "price": 0.2})
+    run = result.save(tmp_path / "run")
+    assert (run / "costs_by_owner.csv").is_file() and not (run / "costs_by_hour.csv").exists()
+    assert "costs_by_hour.csv is left out: the run is longer than 100 years" in caplog.text
+    assert costs_of(result).facility.dates.local(9e11).year == 9999

@@ -226,7 +226,10 @@ def test_a_queue_under_a_cap_is_that_of_a_second_program(seed: int, slows: bool)
     assert result.energy_joules == pytest.approx(joules, rel=1e-9)
     assert result.metrics["joules_above_cap"] == 0
     if slows:
-        assert ghz_of(result)[np.argsort(result.segments.job)].tolist() == ghz
+        held = result.segments
+        assert ghz_of(result)[np.lexsort([held.begin, held.job])].tolist() == [
+            each for of_job in ghz for each in of_job
+        ]
 
 
 def two_types() -> Platform:
@@ -327,6 +330,15 @@ def test_no_cap_is_broken_by_an_agent_that_changes_frequencies() -> None:
 # Rules
 
 
+@pytest.mark.parametrize("order", ["sjf", "unicef"])
+def test_orders_take_the_stretched_requested_times(order: str) -> None:
+    """At half of the frequency a job that is bound by it takes 200 s, one that is not still 150 s."""
+    workload = jobs((0, 50, 1, 0.0), (0, 100, 1, 1.0), (0, 150, 1, 0.0))
+    for ghz, starts in ((2.0, [0, 50, 150]), (1.0, [0, 200, 50])):
+        result = simulate(nodes(1), workload, order, power=power(frequency=ghz), check=True)
+        assert result.starting_time.tolist() == starts
+
+
 def test_easy_reserves_with_the_stretched_requested_times() -> None:
     """At half of the frequency the head can start at 200 s, and a job of 150 s, 300 s there, may not delay it."""
     workload = jobs((0, 100, 1, 1.0), (1, 50, 2, 1.0), (2, 90, 1, 1.0), (3, 150, 1, 1.0))
@@ -365,6 +377,56 @@ def test_a_job_that_runs_at_no_higher_frequency_is_not_rejected() -> None:
         assert result.finish_time[1] == pytest.approx(60 + 100 * ref.stretched(0.5, NOMINAL, 1.6))
     result = simulate(nodes(4), workload, "easy", power=power(cap=25), check=True)
     assert np.isnan(result.finish_time[1])
+
+
+@pytest.mark.parametrize("agent", ["fcfs", "easy", "greedy"])
+def test_a_slowed_job_rises_when_another_one_ends(agent: str) -> None:
+    """Beside 10 W there are 6 W for the second job until 100 s, when it has done 80 s of its work."""
+    workload = jobs((0, 100, 1, 1.0), (0, 200, 1, 1.0))
+    result = simulate(nodes(2), workload, agent, power=power(cap=16, when_capped="slow"), check=True)
+    assert result.finish_time.tolist() == pytest.approx([100, 220])
+    assert result.energy_joules == pytest.approx(100 * (10 + 6) + 120 * (10 + IDLE))
+    assert ghz_of(result).tolist() == [2.0, 1.6, 2.0]
+    check_energy(result)
+
+
+def test_a_slowed_job_rises_step_by_step_with_the_cap(tmp_path: Path) -> None:
+    """1.0 GHz until 50 s, 1.6 GHz until 100 s: 25 s and 40 s of the work are done; not before it falls."""
+    (tmp_path / "cap.csv").write_text("time,watts\n0,4\n50,6\n100,10\n")
+    management = power(cap=str(tmp_path / "cap.csv"), when_capped="slow")
+    result = simulate(nodes(1), jobs((0, 100, 1, 1.0)), "easy", power=management, check=True)
+    assert result.finish_time.tolist() == pytest.approx([135])
+    assert result.energy_joules == pytest.approx(50 * 4 + 50 * 6 + 35 * 10)
+    (tmp_path / "cap.csv").write_text("time,watts\n0,4\n50,10\n100,4\n")
+    result = simulate(nodes(1), jobs((0, 100, 1, 1.0)), "easy", power=management, check=True)
+    assert result.finish_time.tolist() == pytest.approx([200])
+
+
+def test_slowed_jobs_rise_beside_a_reservation_that_they_leave() -> None:
+    """The head can start with 12 W when the third job, of 4 W, has ended, beside the second one, which has 6 W.
+
+    At 100 s the third job rises to 10 W: it has done 50 s of its work and ends at 210 s. The second one would take
+    power of the head, and rises when that has ended. Without a reservation none rises while a job waits.
+    """
+    workload = jobs((0, 100, 1, 1.0), (0, 800, 1, 1.0), (0, 160, 1, 1.0), (10, 100, 3, 1.0))
+    capped = power(cap=21, when_capped="slow")
+    result = simulate(nodes(5), workload, "easy", power=capped, check=True)
+    assert result.starting_time.tolist() == pytest.approx([0, 0, 0, 210])
+    assert result.finish_time.tolist() == pytest.approx([100, 410 + (800 - 410 * 0.8), 210, 410])
+    check_energy(result)
+    for agent in ("fcfs", "greedy"):
+        result = simulate(nodes(5), workload, agent, power=capped, check=True)
+        assert result.finish_time.tolist() == pytest.approx([100, 520 + (800 - 520 * 0.8), 320, 520])
+
+
+def test_slowed_jobs_rise_on_a_full_machine(tmp_path: Path) -> None:
+    """The second job has 6 W until the cap rises at 100 s; then it ends at 260 s, not at 300 s."""
+    (tmp_path / "cap.csv").write_text("time,watts\n0,16\n100,20\n")
+    workload = jobs((0, 280, 1, 1.0), (0, 240, 1, 1.0), (10, 50, 2, 1.0))
+    management = power(cap=str(tmp_path / "cap.csv"), when_capped="slow")
+    for agent, start in (("easy", 280.0), ("fcfs", 300.0)):
+        result = simulate(nodes(2), workload, agent, power=management, check=True)
+        assert result.starting_time.tolist() == pytest.approx([0, 0, start])
 
 
 def test_an_agent_may_not_raise_a_frequency_above_a_cap() -> None:
@@ -425,6 +487,25 @@ def test_a_fork_has_the_frequencies_and_changes_nothing() -> None:
     result = simulate(nodes(1), jobs((0, 100, 1, 1.0)), Changes({50.0: look}, {0: 1.0}), check=True)
     assert seen == pytest.approx([200])
     assert result.finish_time.tolist() == pytest.approx([125])
+
+
+def test_a_fork_has_the_frequencies_of_jobs_that_have_yet_to_start() -> None:
+    simulation = Simulation(nodes(1), jobs((0, 10, 1, 1.0), (0, 20, 1, 1.0)), Changes({}))
+    simulation.run_until(5)
+    simulation.cluster.set_frequency(1, 1.0)
+    fork = simulation.fork("fcfs", runtimes="actual", arrivals="actual")
+    assert fork.run().finish_time.tolist() == [10, 50]
+
+
+def test_a_job_that_comes_back_has_the_requested_time_of_the_default() -> None:
+    """Also where no job has had another frequency than the nominal one yet."""
+    changes = Changes({5: lambda cluster: None if cluster.submitted else cluster.requeue(0)}, ghz={0: NOMINAL})
+    simulation = Simulation(nodes(1), jobs((0, 10, 1, 1.0)), changes, power=power(frequency=1.0))
+    simulation.run_until(4)
+    assert simulation.cluster.requested_time == [10]
+    simulation.run_until(6)
+    assert simulation.cluster.requested_time == [20]
+    assert simulation.run().finish_time.tolist() == [25]
 
 
 def test_the_present_power_knows_the_frequencies() -> None:

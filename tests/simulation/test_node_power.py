@@ -536,12 +536,28 @@ def test_every_agent_keeps_the_invariants(agent: str, contention: str) -> None:
             "power.resume_timeout: expected at least 100 s, as long as the slowest boot takes, got 60 s",
         ),
         ({"repair": 0.0, "exclude": "all"}, "power.exclude: expected a list of names"),
+        ({"exclude": None}, "power.exclude: expected a list of names"),
+        ({"exclude": {"main": 1}}, "power.exclude: expected a list of names"),
+        ({"cap": {}}, "power.cap: expected limits by names such as machine, got none"),
         ({"suspendtime": 3}, "unexpected keyword argument 'suspendtime'.*did you mean 'suspend_time'"),
     ],
 )
 def test_settings_that_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_model("power", suspend(**keys), sleeping())
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"suspend_time": 5}, "power.suspend_time: expected none, since power=predictive chooses"),
+        ({"wait_wats": 5}, "unexpected keyword argument 'wait_wats'.*'wait_watts'.*allowed keys: wait_watts, memory"),
+        ({"spares": 1}, "unexpected keyword argument 'spares' .did you mean 'spare'"),
+    ],
+)
+def test_settings_that_a_derived_class_refuses(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_model("power", {"_target_": "hdsim.power.PredictiveSuspend", **keys}, sleeping())
 
 
 def test_platforms_that_cannot_sleep_are_refused() -> None:

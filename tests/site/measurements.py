@@ -289,6 +289,29 @@ MEASUREMENTS: dict[str, Measurement] = {
             (400, 60, "--uid=games -n 1 -t 3"),
         ],
     ),
+    # Jobs of a partition that may be beside others on a node of its own kind only, none of which asks for it.
+    "shared": Measurement(
+        nodes={"n[1-3]": "CPUs=4 RealMemory=8000"},
+        conf="PriorityType=priority/basic\n"
+        "PartitionName=no Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        "PartitionName=yes Nodes=ALL OverSubscribe=YES:2 MaxTime=INFINITE State=UP\n"
+        "PartitionName=other Nodes=ALL OverSubscribe=YES:3 MaxTime=INFINITE State=UP",
+        jobs=[
+            (0, 500, "-p yes -n 1 -t 10"),
+            (50, 600, "-p no -n 1 -t 12"),  # no node with a job of a partition that shares
+            (100, 400, "-p yes -n 1 -t 10"),
+            (150, 500, "-p other -n 1 -t 10"),  # a node with one of a partition that does not
+            (200, 400, "-p no -n 1 -t 10"),
+            (250, 200, "-p yes -n 3 -t 10"),
+            (300, 200, "-p no -n 2 -t 10"),  # waits for a node
+            (350, 100, "-p other -n 2 -t 3"),
+            (400, 100, "-p yes -n 2 -t 3"),
+            (700, 200, "-p other -n 5 -t 5"),
+            (750, 200, "-p yes -n 4 -t 5"),
+            (800, 100, "-p no -n 8 -t 5"),
+            (850, 60, "-p yes -n 1 -t 2"),
+        ],
+    ),
     # Tasks on sockets.
     "sockets": Measurement(
         nodes={

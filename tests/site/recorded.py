@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from hdsim.site.slurm_conf import read_slurm_conf
 TOLERANCE = 20
 #: Seconds of the recorded cluster in which nodes were COMPLETING at most: a sixth of a second of the machine.
 _COMPLETING = 10.0
+#: Commands that take nodes out of service and back; nodes that are down are back at once (ReturnToService=2).
+_SERVICE = r"^  t=(\d+) scontrol update nodename=(\S+) state=(drain|resume)"
 
 
 @dataclass
@@ -40,8 +42,9 @@ class Case:
     end: np.ndarray
     nodes: list[list[int]]
     order: list[int]  # the jobs that started, in order
-    priority: np.ndarray  # as recorded at the start
+    priority: np.ndarray  # as recorded, which is that of the submission
     cpus: list[int] | None = None  # as allocated, None where that is not recorded
+    service: list[tuple[float, list[int], bool]] = field(default_factory=list)  # time, nodes, whether they take jobs
 
 
 def read_case(folder: Path, run: str = "") -> Case:
@@ -123,6 +126,10 @@ def read_case(folder: Path, run: str = "") -> Case:
         nodes=[[place[name] for name in expand_nodes(row["nodes"]) if name in place] for row in results],
         order=order,
         priority=np.array([float(row["priority"] or 0) for row in results]),
+        service=[
+            (zero + float(at), [place[name] for name in expand_nodes(names)], state == "resume")
+            for at, names, state in re.findall(_SERVICE, notes, re.MULTILINE)
+        ],
     )
 
 
@@ -194,8 +201,8 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
 
     Each start is looked at for itself: from the recorded running and pending jobs of any of the seconds before it, the
     last one first, since others leave jobs that have ended meanwhile on the CPUs that it would get. As nothing records
-    for how long nodes were COMPLETING after the end of a job, in which the passes leave them out, this is tried with
-    none and with those of the last seconds.
+    for how long each node was COMPLETING after the end of a job, in which the passes leave it out, this is tried with
+    none, with those of the last seconds, and with those of them on which the job did not start.
     """
     late, elsewhere = [], []
     on_each: dict[int, list[int]] = {}
@@ -204,14 +211,15 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
         found: Start | None = None
         seconds = np.arange(max(at - tolerance, case.jobs.eligible[job]), at + 1.5)
         seconds = seconds[np.argsort(np.abs(seconds - at), kind="stable")]
-        for now, completing in [(float(now), completing) for completing in (0.0, _COMPLETING) for now in seconds]:
-            scheduler = state_at(case, begun, now, on_each, begin, completing)
+        trials = [(0.0, []), (_COMPLETING, []), (_COMPLETING, case.nodes[job])]
+        for now, trial in [(float(now), trial) for trial in trials for now in seconds]:
+            scheduler = state_at(case, begun, now, on_each, begin, *trial)
             started = scheduler.main(now)
             if case.site.slurm.type == "backfill":
                 started += scheduler.backfill(now)
                 if not any(one.job == job for one in started):
                     # Which of the two comes first is not recorded.
-                    started += state_at(case, begun, now, on_each, begin, completing).backfill(now)
+                    started += state_at(case, begun, now, on_each, begin, *trial).backfill(now)
             found = next((one for one in started if one.job == job), found)
             if found is not None and _is_as_recorded(case, found):
                 on_each[job] = found.cpus
@@ -235,10 +243,11 @@ def state_at(
     on_each: Mapping[int, list[int]] | None = None,
     begin: float = 0.0,
     completing: float = 0.0,
+    complete: Collection[int] = (),
 ) -> SlurmScheduler:
     """The recorded state at a time, after some starts; priorities are calculated from `begin` on.
 
-    Nodes are out of service for some seconds after the end of a job on them.
+    Nodes but those that are `complete` are out of service for some seconds after the end of a job on them.
     """
     scheduler = SlurmScheduler(case.site, case.jobs, case.zero + begin)
     events = [(case.start[job], 1, job) for job in begun] + [
@@ -257,10 +266,12 @@ def state_at(
         elif kind == 0:
             scheduler.end(job, time)
             if time > now - completing:
-                scheduler.service[case.nodes[job]] = False
+                scheduler.service[[node for node in case.nodes[job] if node not in complete]] = False
         elif kind == 1:
             scheduler.hold(job, time, case.nodes[job], _cpus(case, scheduler, job, on_each or {}))
         scheduler.shift(time)
+    out = {node: not up for time, nodes, up in case.service if time <= now for node in nodes}
+    scheduler.service[[node for node, is_out in out.items() if is_out]] = False
     scheduler.calculate(now)
     return scheduler
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from test_site_replay import run
+from tiers import ci
 
 from hdsim.errors import ConfigError, WorkloadError
 from hdsim.site.jobs_table import jobs_table
@@ -25,10 +29,19 @@ jobs:
 """
 
 
-def test_each_job_is_a_line_with_the_reason_why_it_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "plan.yaml").write_text(PLAN, encoding="utf-8")
-    run("plan", str(tmp_path / "plan.yaml"))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+@pytest.mark.parametrize("compiled", [True, *ci(False)])
+def test_each_job_is_a_line_with_the_reason_why_it_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], compiled: bool
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN, encoding="utf-8")
+    if compiled:
+        run("plan", str(path))
+        told = capsys.readouterr().out
+    else:
+        command, ordinary = [sys.executable, "-m", "hdsim", "plan", str(path)], os.environ | {"NUMBA_DISABLE_JIT": "1"}
+        told = subprocess.run(command, env=ordinary, capture_output=True, text=True, check=True).stdout
+    lines = [line.split() for line in told.splitlines()[1:]]
     assert [(line[0], line[-2], line[-1]) for line in lines] == [
         ("1", "n[1-3]", "-"),
         ("2", "n[1-4]", "Resources"),

@@ -352,6 +352,36 @@ def test_steps_arrays_het_jobs_and_repeated_runs(tmp_path: Path) -> None:
             {"cpus": 1, "requested_cores": 1},
             "no number of CPUs: taken as one",
         ),
+        (
+            {"TimelimitRaw": "9" * 14},
+            {"requested_time": 86_400},
+            "Timelimit of more than a hundred years: that of the partition",
+        ),
+        (
+            {"ReqMem": "99999999999P"},
+            {"memory_mib": None},
+            "memory of more than a billion MiB: not asked for",
+        ),
+        (
+            {"End": "2026-03-02T09:00:00"},
+            {"recorded_end": seconds("2026-03-02T10:02:40"), "runtime": 100},
+            "End before Start: Start and Elapsed later",
+        ),
+        (
+            {"NodeList": "n[1-"},
+            {"recorded_nodes": None},
+            "NodeList that is no list of nodes: taken as unknown",
+        ),
+        (
+            {"NodeList": "zz[1-2]"},
+            {"recorded_nodes": "zz[1-2]"},
+            "nodes that slurm.conf does not have: --from takes others",
+        ),
+        (
+            {"Submit": "2026-03-02T11:00:00", "Start": "2026-03-02T10:01:00"},
+            {"submission_time": seconds("2026-03-02T10:01:00")},
+            "Submit after Start: that of Start",
+        ),
         ({"Start": "gestern"}, {"recorded_start": None}, "Start that is no time: taken as unknown"),
         (
             {"Submit": "Unknown"},
@@ -423,6 +453,7 @@ def variants() -> dict[str, Callable[[str], tuple[str, bytes]]]:
         "bom": lambda text: ("sacct.txt", b"\xef\xbb\xbf" + text.encode()),
         "epochs": lambda text: ("sacct.txt", epochs(text).encode()),
         "blank lines": lambda text: ("sacct.txt", text.replace("\n", "\n\n").encode()),
+        "blanks": lambda text: ("sacct.txt", text.replace("|", " | ").encode()),
         "no line break at the end": lambda text: ("sacct.txt", text.rstrip("\n").encode()),
         "two headers": lambda text: ("sacct.txt", (text + text.splitlines()[0] + "\n").encode()),
         "capitals": lambda text: ("sacct.txt", text.replace("JobName|User", "JOBNAME|user").encode()),
@@ -490,9 +521,9 @@ DAMAGED: dict[str, tuple[str | bytes, str]] = {
     "steps only": (dump(row(JobID="1.batch")), "expected at least one job, got none"),
     "for people": (
         "JobID           JobName\n------------ ----------\n1   job\n",
-        "sacct.txt:1: expected columns separated by |, as sacct --parsable2 prints, got 'JobID           JobName'",
+        'sacct.txt:1: expected columns separated by |, as sacct --parsable2 prints, got "JobID           JobName"',
     ),
-    "no header": (row() + "|more\n", "got 28 columns without one: '1|job|ann|chem"),
+    "no header": (row() + "|more\n", 'got 28 columns without one: "1|job|ann|chem'),
     "default columns": (
         "1|job|p|chem|4|COMPLETED|0:0\n",
         "sacct.txt:1: expected a column Submit, or at least Start, got jobid, jobname, partition, account, alloccpus",
@@ -526,7 +557,7 @@ DAMAGED: dict[str, tuple[str | bytes, str]] = {
     "no readable time": (dump(row(Submit="x", Eligible="x", Start="x")), "expected at least one job, got none"),
     "states of another language": (
         dump(row(State="FERTIG")),
-        "expected 27 columns separated by | as in its first line",
+        "sacct.txt:2: expected 27 columns separated by | as in its first line, with number and state of a job, got",
     ),
 }
 
@@ -559,6 +590,7 @@ def test_damaged_dumps_end_in_one_line(tmp_path: Path, kind: str) -> None:
             [1, 2, 3],
             "--switches: not simulated, the job is as without it",
         ),
+        ([row(JobID="2", ReqTRES="cpu=1" + "0" * 30)], [1, 3], "damaged lines: more than a billion CPUs or nodes"),
         ([row(JobID="2", State="REVOKED")], [1, 3], "jobs that another cluster of a federation has run"),
         ([row(JobID="2"), row(JobID="2")], [1, 2, 3], "rows of runs that another row has too"),
     ],
@@ -648,7 +680,7 @@ def test_the_hour_that_occurs_twice(tmp_path: Path) -> None:
 
 
 def test_an_hour_that_the_clock_passes_over_and_zones(tmp_path: Path) -> None:
-    rows = [row(Submit="2026-03-29T02:30:00", Eligible="2026-03-29T03:00:00", Start="2026-03-29T03:10:00")]
+    rows = [row(Submit="2026-03-29T02:30:00", Eligible="2026-03-29T03:00:00", Start="2026-03-29T03:40:00")]
     jobs, counts = jobs_of(tmp_path, *rows, zone="Europe/Berlin")
     assert jobs["submission_time"].to_list() == [seconds("2026-03-29T01:30:00")]
     assert counts["Submit in the hour that the clock passes over: an hour later"] == 1

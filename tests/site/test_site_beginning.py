@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_site_replay import make_site
+from test_site_replay import SUSPENDING, make_site
 
 from hdsim.agents.slurm import SlurmAgent
 from hdsim.cli import main
@@ -123,6 +123,64 @@ def test_a_running_job_ends_at_its_limit_in_the_plans_of_others() -> None:
     # does not, and the wide one starts when the short one has ended.
     assert result.columns["nodes"].tolist()[0] == "n2"
     assert [round(start) for start in result.starting_time.tolist()] == [0, 592, 2, 652]
+
+
+def tiers(site: Site, jobs: list[tuple[float, float, int, str]]) -> Workload:
+    """A log of jobs of partitions: submission, run time, CPUs and partition of each."""
+    at, runtime, cpus, partition = zip(*jobs, strict=True)
+    names = list(site.partitions)
+    given = Workload.from_columns(
+        submission_time=at,
+        original_submission_time=_FIRST + np.array(at),
+        runtime=runtime,
+        requested_cores=cpus,
+        requested_time=2 * np.array(runtime),
+        user=0,
+        group=0,
+        queue=0,
+        partition=[names.index(name) for name in partition],
+        names={"user": {0: "u1"}, "group": {0: "a1"}, "queue": {0: "normal"}, "partition": dict(enumerate(names))},
+    )
+    return recorded(site, given)
+
+
+def test_jobs_that_stand_still_at_the_begin_go_on_on_their_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    """At 13 s the first job has stood still for 3 of its 30 s, as much of it as of its time from start to end."""
+    site = make_site(**SUSPENDING)
+    log = tiers(site, [(0.0, 100.0, 8, "lo"), (10.0, 30.0, 2, "hi"), (12.0, 20.0, 1, "lo"), (15.0, 20.0, 2, "hi")])
+    expected = log.further["recorded_end"] - _FIRST
+    assert expected.tolist() == [130, 40, 150, 35]
+    result = replayed(site, jobs_from(log, _FIRST + 13.0))
+    assert (result.finish_time + 13.0).tolist() == expected.tolist()
+    assert result.columns["nodes"].tolist() == log.further["recorded_nodes"].tolist()
+    assert list(result.columns["suspended"]) == [27.0, 0.0, 0.0, 0.0]
+    assert "1 of 2 jobs that run at the begin were suspended" in caplog.text
+
+
+def test_jobs_stand_still_for_one_that_stands_still_itself_at_the_begin() -> None:
+    mid = {"nodes": "ALL", "priority_tier": 2, "oversubscribe": "FORCE:1"}
+    parts = SUSPENDING["partitions"] | {"mid": mid, "hi": SUSPENDING["partitions"]["hi"] | {"priority_tier": 3}}
+    site = make_site(**SUSPENDING | {"partitions": parts})
+    log = tiers(site, [(0.0, 100.0, 8, "lo"), (10.0, 50.0, 8, "mid"), (20.0, 20.0, 4, "hi")])
+    assert (log.further["recorded_end"] - _FIRST).tolist() == [170, 80, 40]
+    result = replayed(site, jobs_from(log, _FIRST + 30.0))
+    # Of the run times 140/170 and 50/70 are left.
+    assert result.finish_time.tolist() == [10 + 36 + 82, 10 + 36, 10]
+    assert list(result.columns["suspended"]) == [46.0, 10.0, 0.0]
+
+
+def test_time_in_which_a_job_stands_still_counts_as_usage() -> None:
+    """As slurmctld 22.05 has it, which counted 4007 CPU-seconds of 8 CPUs after 300 s of work and 201 s without."""
+    weights = {"type": "multifactor", "weight_fair_share": 1000, "calculation_period": 10, "decay_half_life": 0}
+    site = make_site(**SUSPENDING, priority=weights)
+    log = tiers(site, [(0.0, 100.0, 8, "lo"), (10.0, 30.0, 2, "hi")])
+    agent = SlurmAgent(site)
+    result = simulate(Platform.from_dict(platform_document(site), "test"), log, agent)
+    assert result.finish_time.tolist() == [130, 40]
+    multifactor = agent.state_at(140.0).multifactor
+    recorded_usage = RecordedUsage(site, log).at(_FIRST + 140.0)
+    assert multifactor is not None and recorded_usage is not None
+    assert multifactor.fair_share.shares.usage[0] == recorded_usage.billing[0] == 8 * 130 + 2 * 30
 
 
 @pytest.mark.parametrize("nodes", ["n[1-2]", "", "n9"])

@@ -215,6 +215,87 @@ def test_a_site_is_written_and_read_again(tmp_path: Path) -> None:
     assert platform.memory[[0, 11]].tolist() == pytest.approx([128000 * MB_PER_MIB, 64000 * MB_PER_MIB])
 
 
+_CYCLE = f"{_ASSOC_COLUMNS}|ParentName\n" + "".join(
+    f"tiny|{account}|||1||||||||||||||||{parent}\n" for account, parent in (("root", ""), ("a1", "a2"), ("a2", "a1"))
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "file", "reason"),
+    [
+        (
+            {"slurm_conf": CONF + "PartitionName=gpu Nodes=n1\n"},
+            "slurm.conf",
+            "partition gpu on several lines: as on the",
+        ),
+        (
+            {"slurm_conf": CONF + "NodeName=x CPUs=7 CoresPerSocket=3\n"},
+            "slurm.conf",
+            "CPUs=7 beside sockets, cores and",
+        ),
+        ({"qos_txt": QOS + QOS.splitlines()[1] + "\n"}, "qos.txt", "QOS on several lines: as on the last one"),
+        ({"sinfo_txt": SINFO.replace("n[2-3]", "n[2-3,77]")}, "sinfo.txt", "nodes that slurm.conf does not have: n77"),
+        (
+            {"reservations_txt": RESERVATIONS.replace("n[1-4]", "n[4,77]")},
+            "reservations.txt",
+            "nodes that slurm.conf does not have: n77",
+        ),
+        (
+            {"assoc_txt": _CYCLE},
+            "assoc.txt",
+            "site: associations: expected accounts below root, got 2 above themselves",
+        ),
+        (
+            {"slurm_conf": CONF + "TopologyPlugin=topology/tree\n", "topology_conf": "SwitchName=s1 Nodes=z1\n"},
+            "topology.conf",
+            "site: switches.s1: expected nodes of the site, got 'z1': replays are refused",
+        ),
+        ({"nodes_conf": "NodeName=x\n"}, "nodes.conf", "not one of the files of a site"),
+    ],
+)
+def test_what_contradicts_the_other_files_is_listed(
+    tmp_path: Path, files: dict[str, str], file: str, reason: str
+) -> None:
+    site, notes = read(tmp_path, **files)
+    note_refused(site, notes)
+    told = {**notes.left_out.get(file, {}), **notes.changed.get(file, {})}
+    assert any(text.startswith(reason) for text in told), told
+    assert "n77" not in f"{site.down} {[one.nodes for one in site.reservations.values()]}"
+
+
+def test_lines_are_read_as_slurmctld_reads_them(tmp_path: Path) -> None:
+    """With blanks around the equals sign, from included files, and a last one that is continued."""
+    conf = "Include nodes.conf\nPartitionName=p Nodes = ALL MaxTime= 60 \\\n State=UP\nPartitionName=q Nodes=x2 \\"
+    site, notes = read(tmp_path, slurm_conf=conf, nodes_conf="# nodes\nNodeName=x[001-010,15] CPUs = 8\nNodeName=x2\n")
+    cpus = {name: kind.cpus for name, kind in nodes_of(site)}
+    assert cpus == {**{f"x{number:03}": 8 for number in range(1, 11)}, "x15": 8, "x2": 1}
+    assert (site.partitions["p"].nodes, site.partitions["p"].max_time, site.partitions["q"].nodes) == (
+        "ALL",
+        3600,
+        "x2",
+    )
+    assert not notes.left_out
+
+
+def test_a_site_file_that_is_cut_off_is_no_site(tmp_path: Path) -> None:
+    """At the end of whichever line; keys that are written below it, and other files, need no such end."""
+    site, notes = read(tmp_path, qos_txt=QOS, assoc_txt=ASSOC)
+    write_site(site, notes, tmp_path / "site")
+    file = tmp_path / "site" / "site.yaml"
+    text = file.read_text()
+    lines = text.splitlines(keepends=True)
+    for count in range(len(lines)):
+        file.write_text("".join(lines[:count]))
+        with pytest.raises(
+            ConfigError, match=rf"got a file that is cut off after line {count}$" if count else "got nothing"
+        ):
+            load_site(tmp_path / "site")
+    file.write_text(text + "down: n3\n")
+    assert load_site(tmp_path / "site").down == "n3"
+    file.write_text("".join(lines[1:-1]))
+    assert load_site(tmp_path / "site") == site
+
+
 def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> None:
     conf = CONF.replace("bf_continue", "bf_continue,bf_licenses,assoc_limit_stop").replace(
         "select/cons_tres", "select/linear"
@@ -232,7 +313,7 @@ def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> Non
 
 FAULTS: list[tuple[str, dict[str, str], str]] = [
     ("no nodes", {"slurm_conf": "ClusterName=c\n"}, r"expected lines NodeName=\.\.\. and PartitionName"),
-    ("no configuration", {"slurm_conf": "hello world\n"}, r"slurm.conf:1: expected Key=Value, got 'hello world'"),
+    ("no configuration", {"slurm_conf": "hello world\n"}, r'slurm.conf:1: expected Key=Value, got "hello world"'),
     ("a time", {"slurm_conf": CONF.replace("MaxTime=60", "MaxTime=soon")}, r"maxtime: expected a time such as 30"),
     ("nodes", {"slurm_conf": CONF.replace("Nodes=gpu[01-02]", "Nodes=gpu[01-03]")}, r"NodeName=, got gpu03"),
     ("a list", {"slurm_conf": CONF.replace("Nodes=n[1-10] ", "Nodes=n[1-10 ")}, r"expected a list of nodes"),
@@ -241,6 +322,33 @@ FAULTS: list[tuple[str, dict[str, str], str]] = [
         "a state",
         {"slurm_conf": CONF.replace("State=UP", "State=GONE")},
         r"state: expected UP, DOWN, DRAIN or INACTIVE, got 'GONE'",
+    ),
+    ("no partitions", {"slurm_conf": CONF.replace("PartitionName", "#")}, r"expected lines NodeName=\.\.\. and Part"),
+    (
+        "no CPU",
+        {"slurm_conf": CONF.replace("Sockets=2", "Sockets=0")},
+        r"sockets: expected a whole number from 1 on, got",
+    ),
+    ("a range", {"slurm_conf": CONF.replace("n[9-10,1-8]", "n[10-9]")}, r"NodeName: expected a list of nodes such as"),
+    (
+        "ranges",
+        {"slurm_conf": CONF.replace("n[9-10", "n[9-99999999999")},
+        r"NodeName: expected at most 65,536 nodes, got",
+    ),
+    (
+        "a word",
+        {"slurm_conf": CONF.replace("Sockets=2", "Sockets 2")},
+        r'slurm.conf:20: expected Key=Value, got "Sockets 2"',
+    ),
+    (
+        "shares of CPUs",
+        {"slurm_conf": CONF.replace("=EXCLUSIVE", "=FORCE:0")},
+        r'partitions.gpu.oversubscribe: expected NO, EXCLUSIVE, YES:n or FORCE:n, got "FORCE:0"',
+    ),
+    (
+        "a weight",
+        {"slurm_conf": CONF.replace("Age=1000", "Age=-5")},
+        r"priorityweightage: expected a number of at least 0",
     ),
     ("a header", {"qos_txt": "normal 10\n"}, r"qos.txt:1: expected a header such as"),
     ("a column", {"assoc_txt": "Cluster|User\ntiny|u1\n"}, r"expected columns Account and User"),

@@ -127,6 +127,18 @@ def test_changes_of_electricity_are_keys_of_runs() -> None:
     assert found.facility == {"price": "p.csv", "pue": 1.3}
     with pytest.raises(ConfigError, match=r"power\.cap=: expected a change such as power\.cap=0\.8"):
         electricity_of(["power.cap="])
+    for change in ("power.cap_kind=soft", "power.exclude=[n1]"):
+        with pytest.raises(ConfigError, match=r"expected power.cap or power.suspend beside it"):
+            electricity_of(["power.price=0.1", change])
+
+
+def test_a_site_without_watts_has_no_caps_and_a_warning_instead_of_costs(caplog: pytest.LogCaptureFixture) -> None:
+    site = make_site()
+    platform, jobs = Platform.from_dict(platform_document(site), "test"), make_jobs(site, [{"cpus": 4}])
+    with pytest.raises(ConfigError, match=r"power.cap: expected nodes that draw power, those of site draw none"):
+        simulate(platform, jobs, SlurmAgent(site), power={"_target_": _CLASS, "cap": 0.5})
+    assert simulate(platform, jobs, SlurmAgent(site), facility={"price": 0.2}).metrics["cost_eur"] == 0
+    assert "no core or node of site draws power: energy, costs and emissions are 0" in caplog.text
 
 
 def test_the_power_of_nodes_is_assumed_where_it_is_not_known() -> None:

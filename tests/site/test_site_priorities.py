@@ -136,6 +136,23 @@ def test_priorities_are_those_of_sprio(shared_data: Path, name: str) -> None:
         assert differing(case, name, at, differences) == []
 
 
+@pytest.mark.parametrize("name", [*PHASES, "prio_part", "prio_size_big", "prio_size_small"])
+def test_the_priority_of_sacct_is_that_of_the_submission(shared_data: Path, name: str) -> None:
+    case = read_case(shared_data / "slurm" / name)
+    differing = []
+    for job in range(len(case.keys)):
+        found = []
+        for now in case.jobs.eligible[job] + np.array([0.0, 5.0]):  # the clock was 60 times as fast
+            begun = [other for other in case.order if case.start[other] < now and other != job]
+            state = state_at(case, begun, now, begin=PHASES.get(name, range(1))[0] - 60.0)
+            if job not in state.pending:
+                state.submit(job, now)
+            found.append(float(state.priorities(np.array([job]), np.array(case.jobs.partitions[job][:1]))[0]))
+        if min(abs(value - case.priority[job]) for value in found) > 1.0:
+            differing.append(f"{case.keys[job]}: {case.priority[job]}, got {found}")
+    assert differing == []
+
+
 def tree(rows: list[tuple[str, str, str, int]]) -> Site:
     """A site with associations: account, user, parent and shares."""
     made = [

@@ -225,6 +225,34 @@ def test_suspension_needs_an_executor_that_can() -> None:
         replay(make_site(**SUSPENDING), [{"cpus": 1}], failures="external")
 
 
+def test_jobs_are_on_no_node_with_those_of_a_partition_that_may_share_cpus() -> None:
+    """No job asks to share; the last one waits for both of the first node."""
+    parts = {"no": {"nodes": "ALL", "default": True}, "yes": {"nodes": "ALL", "oversubscribe": "YES:2"}}
+    jobs = [
+        {"partition": "yes"},
+        {"at": 10.0, "runtime": 200.0},
+        {"at": 20.0, "partition": "yes"},
+        {"at": 30.0, "partition": "yes", "cpus": 3, "runtime": 200.0},
+        {"at": 40.0, "cpus": 2},
+    ]
+    result = replay(make_site(partitions=parts), jobs)
+    assert result.columns["nodes"].tolist() == ["n1", "n2", "n1", "n2", "n1"]
+    assert result.starting_time.tolist() == [0, 10, 20, 30, 120]
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ({"slurm": {"select": "linear"}}, "partition main: OverSubscribe=YES:2 with select/linear"),
+        ({"preemption": {"type": "qos", "mode": "CANCEL"}}, "partition main: OverSubscribe=YES:2 beside preemption"),
+    ],
+)
+def test_where_sharing_of_cpus_is_not_simulated_it_is_refused(rules: dict[str, Any], told: str) -> None:
+    parts = {"main": {"nodes": "ALL", "default": True, "oversubscribe": "YES:2"}}
+    with pytest.raises(ConfigError, match=told):
+        replay(make_site(partitions=parts, **rules), [{"cpus": 1}])
+
+
 def test_select_linear_gives_whole_nodes_the_largest_first_where_the_smallest_do_not_suffice() -> None:
     kinds = {"small": {"nodes": "n[1-3]", "cpus": 2}, "large": {"nodes": "n[4-5]", "cpus": 4}}
     site = make_site(nodes=kinds, slurm={"select": "linear", "parameters": {"batch_sched_delay": 0}})

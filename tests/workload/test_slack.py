@@ -9,6 +9,7 @@ import pytest
 
 import hdsim
 from hdsim.errors import ConfigError
+from hdsim.workload.load import part_of
 from hdsim.workload.slack import slack_of, with_slack
 
 
@@ -52,6 +53,20 @@ def test_columns_declare_slack_or_deadlines() -> None:
     assert deadline is not None and deadline.tolist() == [100, 100, 998]
     with pytest.raises(ConfigError, match="expected numbers of seconds in the column slack"):
         slack_of(jobs(3, extra={"slack": ["a", "b", "c"]}))
+
+
+def test_deadlines_are_on_the_clock_of_the_trace() -> None:
+    """Whatever part of it is replayed, and however its arrivals are scaled."""
+    made = hdsim.Workload.from_columns(
+        submission_time=[1e9, 1e9 + 100, 1e9 + 200],
+        runtime=[10, 10, 10],
+        requested_cores=[1, 1, 1],
+        extra={"deadline": [1e9 + 50, 1e9 + 500, 1e9 + 230]},
+    )
+    for workload, expected in ((made, [40, 390, 20]), (part_of(made, start=1), [390, 20])):
+        for factor in (1.0, 2.0):
+            slack = slack_of(part_of(workload, arrival_factor=factor))
+            assert slack is not None and slack.tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def forecast(overrides: tuple[str, ...], **options: Any) -> None:
     hdsim bsp run actual=runs/forecast forecasts=runs/forecast scaling=actual controller=best
 
     A forecaster goes by its name, by forecaster.path=FILE.py or by forecaster._target_=package.Class. It knows the
-    values before each row only. All keys are in docs/bsp.md.
+    values before each row only. All keys are in docs/bsp_gangs.md.
     """  # noqa: D301 - click reads the backspace character
     launch(COMMAND, _report, overrides, **options)
 

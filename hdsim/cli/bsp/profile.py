@@ -28,7 +28,7 @@ def profile(overrides: tuple[str, ...], **options: Any) -> None:
     hdsim bsp run profile=runs/profile/profile.csv
 
     The command continues where it stopped if hydra.run.dir names its directory: measured points are kept. It needs
-    stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_gangs.md.
+    stress-ng (apt install stress-ng) and a machine that does nothing else. All keys are in docs/bsp_real.md.
     """  # noqa: D301 - click reads the backspace character
     launch(COMMAND, _report, overrides, **options)
 

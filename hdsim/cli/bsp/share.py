@@ -28,7 +28,7 @@ def share(overrides: tuple[str, ...], **options: Any) -> None:
     hdsim bsp share experiment=gangs
 
     The keys of a gang are those of `hdsim bsp run`, those of platform, workload and agent are those of `hdsim run`; all
-    are in docs/bsp.md.
+    are in docs/bsp_gangs.md.
     """  # noqa: D301 - click reads the backspace character
     launch(COMMAND, report_replay, overrides, **options)
 

@@ -99,7 +99,7 @@ class NodesObserver(Observer):
 
 
 class NodesBandwidth(NodesObserver):
-    """(N, 17): the rows of `NodesObserver`, and what the next job and the others would get of the memory bandwidth.
+    """(N, 19): the rows of `NodesObserver`, and what the next job and the others would get of the memory bandwidth.
 
     Columns: bandwidth of the node's processors over the demands of its busy cores; the same with as many cores of the
     job as the node would get; an equal part of the bandwidth for each core that is then busy over the demand of a core

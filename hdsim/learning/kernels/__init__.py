@@ -1,1 +1,1 @@
-"""Kernels of networks that are applied to each of many rows, with their gradients."""
+"""Kernels of networks of many rows, with their gradients, and of the vertices of graphs."""

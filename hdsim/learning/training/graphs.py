@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
@@ -17,6 +18,7 @@ from hdsim.decisions.observations.graph import COLUMNS, EDGE_TYPES, VERTEX_TYPES
 from hdsim.decisions.observations.star import STAR_VERTICES, STAR_WIDTH
 from hdsim.errors import ConfigError
 from hdsim.learning.agent import LearningAgent, Observations, TensorShapes, Transitions
+from hdsim.learning.kernels import equal_nodes
 from hdsim.learning.settings import layer_widths, word
 from hdsim.learning.training.networks import ActorCritic
 from hdsim.learning.training.perceptrons import mlp, require_size
@@ -66,16 +68,20 @@ class GraphNetwork(nn.Module):
         self.pooled = mlp([whole, *hidden, pooled], nn.ReLU, gain) if pooled else None
 
     def forward(self, graphs: Mapping[str, Tensor]) -> Tensor:
-        """B graphs, as :class:`hdsim.decisions.observations.graph.Graph` observes them -> (B, chosen + pooled)."""
+        """B graphs, as :meth:`GraphAgentMixin.tensors` makes them -> (B, chosen + pooled)."""
         vertices, embedded = self.embed(graphs)
-        outputs = [] if self.score is None else [self.score(vertices).squeeze(-1)]
+        outputs = [] if self.score is None else [self.of_actions(self.score(vertices).squeeze(-1), graphs)]
         if self.pooled is not None:
             outputs.append(self.pooled(embedded))
         return torch.cat(outputs, dim=-1)
 
     @abstractmethod
-    def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """(B, V, E) embeddings of the vertices to choose from, if any, and (B, W) of the graphs."""
+    def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """(B, V, E) embeddings of the vertices to choose from, and (B, W) of the graphs; None where none are needed."""
+
+    def of_actions(self, scores: Tensor, graphs: Mapping[str, Tensor]) -> Tensor:
+        """(B, A) scores of jobs or nodes from those of the (B, V) vertices."""
+        return scores
 
 
 class RelationalNetwork(GraphNetwork):
@@ -83,8 +89,8 @@ class RelationalNetwork(GraphNetwork):
 
     In every layer a vertex adds a linear map of itself to one, for each type of edges, of the mean of its neighbours;
     with `attention` the mean between jobs and nodes is weighted by the softmax of scaled dot products (Vaswani et al.,
-    NeurIPS 2017). Those edges are a matrix and all others follow from the cluster of each node, so messages are
-    products of matrices, without lists of edges.
+    NeurIPS 2017). Edges join nodes to jobs and clusters, so messages are products of matrices, without lists of edges;
+    clusters are all joined. Nodes that are alike are one vertex (:func:`merged`).
 
     Args:
         layers: Widths of the layers.
@@ -107,65 +113,106 @@ class RelationalNetwork(GraphNetwork):
             self.layers.append(nn.ModuleDict(maps))
             inputs = dict.fromkeys(VERTEX_TYPES, outer)
 
-    def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        fits, cluster = graphs["fits"].to(graphs["job"].dtype), graphs["node_cluster"][0].long()
-        members = nn.functional.one_hot(cluster, graphs["cluster"].shape[1]).to(fits.dtype).T
-        members = members / members.sum(dim=1, keepdim=True).clamp(min=1)
-        shares = None if self.attends else _shares(fits)
+    def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        weights = graphs["to_nodes"], graphs["from_nodes"]
         present = {kind: graphs[kind] for kind in VERTEX_TYPES}
+        present["job"] = present["job"][:, : graphs["job_share"].shape[2]]
         seen = {kind: [x] for kind, x in present.items()}
         maps: Any
         for layer, maps in enumerate(self.layers, 1):
             last = layer == len(self.layers) and self.pooled is None
-            to_node, to_job = shares or _shares(self._attention(maps, present, fits))
-            present = {
-                kind: (maps[kind](present[kind]) + received).relu()
-                for kind, received in self._received(maps, present, to_node, to_job, members, cluster, last)
-            }
+            used = self._attention(maps, present, *weights) if self.attends else weights
+            present = {kind: x.relu() for kind, x in self._next(maps, present, *used, last)}
             for kind, x in present.items():
                 seen[kind].append(x)
-        embedded = {kind: torch.cat(steps, dim=-1) for kind, steps in seen.items()}
         if self.pooled is None:
-            return embedded[str(self.chosen)], fits
-        queued = graphs["job"][..., -1:]
-        number = queued.sum(dim=1)
-        whole = [(embedded["job"] * queued).sum(dim=1) / number.clamp(min=1), number.log1p()]
-        whole += [embedded[kind].mean(dim=1) for kind in ("node", "cluster")]
-        return embedded[self.chosen or "node"], torch.cat(whole, dim=-1)
+            return torch.cat(seen[str(self.chosen)], dim=-1), None
+        embedded = {kind: torch.cat(steps, dim=-1) for kind, steps in seen.items()}
+        whole = [(graphs[f"{kind}_share"] @ embedded[kind]).squeeze(1) for kind in ("job", "node")]
+        whole = [whole[0], graphs["queue"], whole[1], embedded["cluster"].mean(dim=1)]
+        return embedded.get(str(self.chosen)), torch.cat(whole, dim=-1)
 
-    def _received(
-        self,
-        maps: Any,
-        present: Mapping[str, Tensor],
-        to_node: Tensor,
-        to_job: Tensor,
-        members: Tensor,
-        cluster: Tensor,
-        last: bool,
+    def of_actions(self, scores: Tensor, graphs: Mapping[str, Tensor]) -> Tensor:
+        if self.chosen == "node":
+            return scores.gather(1, graphs["vertex"])
+        return nn.functional.pad(scores, (0, graphs["job"].shape[1] - scores.shape[1]))
+
+    def _next(
+        self, maps: Any, present: Mapping[str, Tensor], to_nodes: Tensor, from_nodes: Tensor, last: bool
     ) -> Iterator[tuple[str, Tensor]]:
-        """Messages to all vertices of each type; in the last layer of a network without a pooled number only of one."""
+        """Sums of a layer for each type of vertices; in the last layer of a network without a pooled number of one."""
         jobs, nodes, clusters = (present[kind] for kind in VERTEX_TYPES)
-        if not last or self.chosen == "job":
-            yield "job", maps[_TAKES](to_job @ nodes)
         if not last or self.chosen == "node":
-            yield "node", to_node @ maps[_FITS](jobs) + maps[_HAS](clusters)[:, cluster]
+            sent = torch.cat([maps[_HAS](clusters), maps[_FITS](jobs)], dim=1)
+            yield "node", torch.baddbmm(maps["node"](nodes), to_nodes, sent)
+        n_clusters, received = clusters.shape[1], from_nodes @ nodes
+        if not last or self.chosen == "job":
+            yield "job", maps["job"](jobs) + maps[_TAKES](received[:, n_clusters:])
         if not last:
-            others = (clusters.sum(dim=1, keepdim=True) - clusters) / max(clusters.shape[1] - 1, 1)
-            yield "cluster", maps[_IN](members @ nodes) + maps[_JOINS](others)
+            sums = maps["cluster"](clusters) + maps[_IN](received[:, :n_clusters])
+            if n_clusters > 1:
+                others = (clusters.sum(dim=1, keepdim=True) - clusters) / (n_clusters - 1)
+                sums = sums + maps[_JOINS](others)
+            yield "cluster", sums
 
     @staticmethod
-    def _attention(maps: Any, present: Mapping[str, Tensor], fits: Tensor) -> Tensor:
-        """(B, Q, N) exponentials of the scaled dot products of jobs and nodes, up to one factor per graph."""
+    def _attention(
+        maps: Any, present: Mapping[str, Tensor], to_nodes: Tensor, from_nodes: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Shares as those of a mean, in proportion to the exponentials of the scaled dot products of jobs and nodes."""
         jobs, nodes = maps["job_key"](present["job"]), maps["node_key"](present["node"])
         alike = jobs @ nodes.transpose(1, 2) / jobs.shape[-1] ** 0.5
-        return (alike - alike.detach().amax(dim=(1, 2), keepdim=True)).exp() * fits
+        factors = (alike - alike.detach().amax(dim=(1, 2), keepdim=True)).exp()
+        n_clusters = present["cluster"].shape[1]
+        return (
+            torch.cat([to_nodes[..., :n_clusters], _shares(to_nodes[..., n_clusters:] * factors.transpose(1, 2))], 2),
+            torch.cat([from_nodes[:, :n_clusters], _shares(from_nodes[:, n_clusters:] * factors)], 1),
+        )
 
 
-def _shares(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, N, Q) and (B, Q, N) shares of jobs in the messages to a node and of nodes in those to a job, from weights."""
-    return (weights / weights.sum(dim=1, keepdim=True).clamp(min=_TINY)).transpose(1, 2), (
-        weights / weights.sum(dim=2, keepdim=True).clamp(min=_TINY)
-    )
+def _shares(weights: Tensor) -> Tensor:
+    """Weights divided by their sums over the last axis."""
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=_TINY)
+
+
+def merged(graphs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Makes one vertex of nodes that are alike, which layers of messages cannot tell apart.
+
+    Most nodes of a large platform are like many others: all that are idle, for instance.
+
+    Args:
+        graphs: B observations of :class:`hdsim.decisions.observations.graph.Graph`, of one platform.
+
+    Returns:
+        ``job`` and ``cluster`` as they are; ``node`` (B, M, 22) features of the vertices; ``vertex`` (B, N) the vertex
+        of each node. For the first Q jobs, behind which no graph has any: ``to_nodes`` (B, M, K + Q) shares of clusters
+        and jobs in the mean messages to a vertex, ``from_nodes`` (B, K + Q, M) shares of the vertices in those to
+        clusters and jobs; ``job_share`` (B, 1, Q) and ``node_share`` (B, 1, M) weights of the means of all; ``queue``
+        (B, 1) log(1 + n) of n jobs.
+    """
+    fits, clusters = np.ascontiguousarray(graphs["fits"]), graphs["node_cluster"][0].astype(np.int64)
+    nodes = np.ascontiguousarray(graphs["node"], np.float32)
+    batch, size, _ = nodes.shape
+    counts, n_clusters = np.count_nonzero(graphs["job"][..., -1], axis=1), graphs["cluster"].shape[1]
+    queued = graphs["job"][:, : max(int(counts.max()), 1), -1]
+    table = np.full(2 << size.bit_length(), -1)
+    vertex, first = np.empty((batch, size), np.int64), np.zeros((batch, size), np.int64)
+    most = equal_nodes.find(nodes.view(np.uint32), fits, counts, clusters, table, vertex, first)
+    to_nodes = np.zeros((batch, most, n_clusters + queued.shape[1]), np.float32)
+    from_nodes, copies = np.zeros((batch, *to_nodes.shape[:0:-1]), np.float32), np.zeros((batch, 1, most), np.float32)
+    equal_nodes.fill(fits, counts, clusters, n_clusters, vertex, to_nodes, from_nodes, copies)
+    number = counts[:, None].astype(np.float32)
+    return {
+        "job": graphs["job"],
+        "node": nodes[np.arange(batch)[:, None], first[:, :most]],
+        "cluster": graphs["cluster"],
+        "vertex": vertex,
+        "to_nodes": to_nodes,
+        "from_nodes": from_nodes,
+        "job_share": (queued / np.maximum(number, 1))[:, None],
+        "node_share": copies / np.float32(size),
+        "queue": np.log1p(number),
+    }
 
 
 class StarNetwork(GraphNetwork):
@@ -259,12 +306,14 @@ class GraphAgentMixin(LearningAgent):
         return super().learn(step)  # type: ignore[safe-super]
 
     def tensors(self, arrays: Any) -> Any:
-        """See :class:`LearningAgent`; graphs are whole again."""
+        """See :class:`LearningAgent`; graphs are whole again, and :func:`merged`."""
         if isinstance(arrays, dict) and arrays.keys() & _ROWS and not arrays.keys() & set(_CONSTANT_ARRAYS):
             batch = len(next(iter(arrays.values())))
             arrays = arrays | {
                 name: np.broadcast_to(array, (batch, *array.shape[1:])) for name, array in self._same.items()
             }
+        if isinstance(arrays, dict) and "fits" in arrays:
+            arrays = merged(arrays)
         return super().tensors(arrays)
 
     def _network(self, shapes: TensorShapes, **outputs: Any) -> GraphNetwork:

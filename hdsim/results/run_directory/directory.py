@@ -57,6 +57,7 @@ OUTPUTS = (
     "oversubscription.csv",
     "outages.csv",
     "node_states.csv",
+    "caps.csv",
     "interruptions.csv",
     "failed_starts.csv",
     "allocations.csv",

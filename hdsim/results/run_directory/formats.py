@@ -93,6 +93,7 @@ FREQUENCY_COLUMN = "ghz"
 #: Metrics that depend on wall time. The manifest holds them, so that equal runs have equal files.
 WALL_METRICS = ("jobs_per_second",)
 NODE_STATE_COLUMNS = ("node", "state", "begin", "end")
+CAP_COLUMNS = ("cap", "kind", "time", "watts")
 CONTENTION_COLUMNS = ("time", "lost_cores", "exchanging_tasks")
 _COSTS = (*QUANTITIES, "peak_watts")
 #: Columns of costs by hour, by job and by user and account.

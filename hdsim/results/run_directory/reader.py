@@ -22,13 +22,14 @@ from hdsim.errors import ConfigError
 from hdsim.failures import Outages
 from hdsim.platform.model import Platform
 from hdsim.platform.node_state import STATE_NAMES
-from hdsim.platform.states import StateSpans
+from hdsim.platform.states import CAP_KINDS, MACHINE, Cap, StateSpans
 from hdsim.results import details
 from hdsim.results.metrics import register
 from hdsim.results.own_metrics import recorded
 from hdsim.results.period import Period
 from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
+    CAP_COLUMNS,
     CONTENTION_COLUMNS,
     DONE,
     FREQUENCY_COLUMN,
@@ -75,6 +76,7 @@ class Run:
             of a job that never started are not known, and 0.
         pods: Times of pods in seconds since the run began, NaN if there is none: ``created``, ``bound``, ``running``
             and ``finished``; empty for a run without pods.
+        cap: The limit on the power of all nodes, None without one.
     """
 
     path: Path
@@ -88,6 +90,7 @@ class Run:
     node_states: StateSpans | None
     pods: Mapping[str, Floats]
     contention: Floats
+    cap: Cap | None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -240,6 +243,7 @@ def read(path: str | Path, *, full: bool = True) -> Run:
         _read_node_states(path / "node_states.csv", platform),
         _read_pods(path / "pods.csv"),
         _read_contention(path / "contention.csv"),
+        _read_cap(path / "caps.csv", platform),
     )
 
 
@@ -375,6 +379,27 @@ def _read_node_states(path: Path, platform: Platform) -> StateSpans | None:
     if not (spans.begin <= spans.end).all():
         raise ConfigError("expected an end after each begin", where=str(path))
     return spans
+
+
+def _read_cap(path: Path, platform: Platform) -> Cap | None:
+    """The limit on the power of all nodes."""
+    if not path.exists():
+        return None
+
+    def readers(header: list[str]) -> dict[str, Reader]:
+        if header != list(CAP_COLUMNS):
+            raise ConfigError(f"expected rows of {','.join(CAP_COLUMNS)}", where=str(path))
+        texts = {name: texts_reader() for name in ("cap", "kind")}
+        return {**texts, **{name: partial(numbers, path, name) for name in ("time", "watts")}}
+
+    name, kind, time, watts = read_columns(path, readers).values()
+    rows = name == MACHINE
+    if not rows.any():
+        return None
+    time, watts = time[rows], np.where(np.isnan(watts[rows]), math.inf, watts[rows])
+    if time[0] != 0 or not (np.diff(time) > 0).all():
+        raise ConfigError("expected ascending times from 0 on", where=str(path))
+    return Cap(MACHINE, np.ones(platform.n_nodes, bool), time, watts, bool(kind[rows][0] == CAP_KINDS[0]))
 
 
 def _read_interruptions(path: Path, jobs: Mapping[str, NDArray[Any]], platform: Platform) -> Segments:

@@ -6,6 +6,7 @@ other tools read them. Every file appears whole or not at all.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,12 +19,13 @@ from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
 from hdsim.gangs.output import write_gangs
 from hdsim.platform.node_state import STATE_NAMES, NodeState
-from hdsim.platform.states import StateSpans
+from hdsim.platform.states import CAP_KINDS, StateSpans
 from hdsim.results import details, series
 from hdsim.results.metrics import full, slowdown
 from hdsim.results.period import Period
 from hdsim.results.run_directory.formats import (
     ALLOCATION_COLUMNS,
+    CAP_COLUMNS,
     CONTENTION_COLUMNS,
     DONE,
     FREQUENCY_COLUMN,
@@ -43,6 +45,8 @@ from hdsim.util.files import csv_fields, replacing, write_csv
 if TYPE_CHECKING:
     from hdsim.results.costs import Costs
     from hdsim.results.replay import FullReplay
+
+log = logging.getLogger(__name__)
 
 _STARTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,""\n'
 _REJECTED_ROW = '%s,%s,%s,%.6f,%d,%.6f,%d,%s,,,,,,,,,""\n'
@@ -79,6 +83,8 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
         _write_outages(path / "outages.csv", result.outages)
     if result.node_states is not None:
         _write_node_states(path / "node_states.csv", result.node_states)
+    if result.caps:
+        _write_caps(path / "caps.csv", result)
     if result.outages is not None or result.earlier.requeued.any():
         _write_interruptions(path / "interruptions.csv", result)
     if result.failed_starts:
@@ -103,11 +109,18 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
 
 
 def _write_costs(path: Path, result: FullReplay, costs: Costs) -> None:
-    """Writes costs_by_hour.csv, costs_by_job.csv and costs_by_owner.csv; what is not known is empty."""
-    hours = costs.hours()
-    columns = [*hours.amounts, hours.peak_watts, hours.price, hours.carbon]
-    rows: Iterable[Sequence[Any]] = zip(hours.begins, hours.dates, *columns, strict=True)
-    write_csv(path / "costs_by_hour.csv", HOUR_COLUMNS, ([_cell(one) for one in row] for row in rows))
+    """Writes costs_by_hour.csv, costs_by_job.csv and costs_by_owner.csv; what is not known is empty.
+
+    Of runs of more than 100 years there are no costs by hour.
+    """
+    rows: Iterable[Sequence[Any]]
+    if costs.lists_hours:
+        hours = costs.hours()
+        columns = [*hours.amounts, hours.peak_watts, hours.price, hours.carbon]
+        rows = zip(hours.begins, hours.dates, *columns, strict=True)
+        write_csv(path / "costs_by_hour.csv", HOUR_COLUMNS, ([_cell(one) for one in row] for row in rows))
+    else:
+        log.warning("costs_by_hour.csv is left out: the run is longer than 100 years")
     ran = costs.paying
     columns = [*(amounts[ran] for amounts in costs.jobs), costs.job_peaks[ran]]
     rows = zip(result.workload.job_id[ran].tolist(), *columns, strict=True)
@@ -287,6 +300,16 @@ def _write_node_states(path: Path, spans: StateSpans) -> None:
     """Writes node_states.csv: when nodes were going down, off or booting; at other times they were up, or down."""
     names = [STATE_NAMES[state] for state in spans.state.tolist()]
     _write_rows(path, NODE_STATE_COLUMNS, "{},{},{!r},{!r}", spans.node, names, spans.begin, spans.end)
+
+
+def _write_caps(path: Path, result: FullReplay) -> None:
+    """Writes caps.csv: the steps of the limits on the power of nodes, without watts where there is no limit."""
+    rows = [
+        (cap.name, CAP_KINDS[not cap.hard], f"{time!r}", f"{watts!r}" if watts < math.inf else "")
+        for cap in result.caps
+        for time, watts in zip(cap.times.tolist(), cap.watts.tolist(), strict=True)
+    ]
+    write_csv(path, CAP_COLUMNS, rows)
 
 
 def _write_interruptions(path: Path, result: FullReplay) -> None:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 
 class Easy(Backfill):
-    """EASY: only the head has a reservation; jobs that do not delay it start at once."""
+    """EASY: only the head has a reservation; jobs that do not delay it start at once.
+
+    On nodes, three placements are tried for a candidate: the core policy's choice; its choice among nodes fast enough
+    for an end before the shadow time; its choice under a limit for each node that leaves the head its room (spent in
+    whole steps of equal gain, so that together the limits may allow more cores than the candidate asks for); where that
+    finds too few cores, an exact search. A candidate stays in the queue only where no distribution over the nodes
+    leaves the head its room.
+    """
 
     serves_head = False
 
@@ -44,6 +51,8 @@ class Easy(Backfill):
         # Of the head, under hard caps; and the moment at which `backfill` last made its reservation.
         self._watts, self._head_end = 0.0, math.inf
         self._moment: Any = None
+        # Begins, ends and watts of its starts at lower and lower frequencies, each before the one before.
+        self._kept: list[tuple[float, float, float]] = []
         self._slowest = node_speeds(platform).slowest
 
     def started(self, cluster: Cluster, job: int, placement: Any) -> None:
@@ -66,8 +75,8 @@ class Easy(Backfill):
         what starts and what is submitted meanwhile changes the cores that a job would get. Under hard caps they do
         while none starts either.
         """
-        # Without core ids a job may take no CPU at all.
-        if not cluster.n_idle and cluster.has_core_ids:
+        # Without core ids a job may take no CPU at all; slowed jobs rise beside a reservation.
+        if not cluster.n_idle and cluster.has_core_ids and not cluster.has_slowed:
             return
         budget, known = cluster.budget, self._head == head and not self._ends.overdue(cluster.now)
         if known and budget is not None:
@@ -77,6 +86,8 @@ class Easy(Backfill):
             self._moment = None if budget is None else budget.moment(cluster.now)
         if self._shadow == math.inf and self._serve_next(cluster, queue, order, head):
             return
+        if budget is not None and self._shadow < math.inf:
+            cluster.reserve_power(self._kept)
         head, size, requested = self._head, cluster.size, cluster.requested_time
         idle, now, shadow, extra = self._idle(cluster), cluster.now, self._shadow, self._extra
         candidates = order.jobs
@@ -199,13 +210,18 @@ class Easy(Backfill):
             # Jobs that run beyond an earlier time at which there are cores for the head leave it these.
             chunk, seconds = cluster.requests.chunk(head), cluster.requested_time[head]
             begin = now if cluster.cores.chunks(chunk) >= chunk.number else self._shadow
-            # The reservation is for the highest frequency at which there will ever be room; it may start slower before.
+            # The reservation is for the highest frequency at which there will ever be room; it may start slower before,
+            # which jobs that are slowed leave it.
+            self._shadow, self._kept = math.inf, []
             for ghz in cluster.frequencies_of(head):
                 lasts = seconds * cluster.stretch(head, ghz)
-                self._watts = cluster.budget.job_watts(cluster.size[head], ghz)
-                self._shadow = cluster.budget.earliest(self._watts, lasts, begin, now)
-                self._head_end = self._shadow + lasts
-                if self._shadow < math.inf:
+                watts = cluster.budget.job_watts(cluster.size[head], ghz)
+                start = cluster.budget.earliest(watts, lasts, begin, now)
+                if self._shadow == math.inf:
+                    self._shadow, self._head_end, self._watts = start, start + lasts, watts
+                if start < min((each[0] for each in self._kept), default=math.inf):
+                    self._kept.append((start, start + lasts, watts))
+                if self._shadow < math.inf and not cluster.has_slowed:
                     break
             if self._shadow < math.inf:
                 left = cluster.budget.room(self._shadow, self._head_end, now) - self._watts

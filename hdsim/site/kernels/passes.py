@@ -207,7 +207,7 @@ def make_plan(slots: int, nodes: int, jobs: int) -> Plan:
 def make_space(usage: Usage, switches: int, partitions: int, users: int, jobs: int) -> Space:
     """Returns space for passes over nodes that are used."""
     nodes = len(usage.core)
-    ints = usage.cpus.copy(), usage.jobs.copy(), usage.gpus.copy(), usage.core, usage.capped.copy()
+    ints = usage.cpus.copy(), usage.jobs.copy(), usage.gpus.copy(), usage.core, usage.counted.copy()
     future = Usage(ints[0], usage.memory.copy(), *ints[1:])
     flags = np.zeros((3, nodes), np.bool_)
     return Space(
@@ -426,7 +426,14 @@ def main_pass(
 
 @lean_kernel
 def fitting_nodes(
-    nodes: SiteNodes, usage: Usage, demands: Demands, access: Access, space: Space, job: int, partition: int
+    nodes: SiteNodes,
+    usage: Usage,
+    demands: Demands,
+    running: RunningJobs,
+    access: Access,
+    space: Space,
+    job: int,
+    partition: int,
 ) -> int:
     """Chooses nodes of a partition, in service or not, for a job; returns their number, 0 if it does not fit.
 
@@ -434,6 +441,7 @@ def fitting_nodes(
         nodes: The nodes.
         usage: Their use.
         demands: Demands of all jobs.
+        running: Running jobs, which may be suspended for the job.
         access: The nodes that jobs may be on.
         space: Space; takes the choice.
         job: The job.
@@ -443,7 +451,11 @@ def fitting_nodes(
     for node in range(len(space.open)):
         space.open[node] = True
     _permitted(access, space.open, partition, job, space.among)
-    return choose(nodes, usage, demands, job, space.among, space.chosen)
+    count = choose(nodes, usage, demands, job, space.among, space.chosen)
+    if not count and len(running.layers.order):
+        start_beside(running.layers)
+        count = choose_over(nodes, usage, demands, running, job, space.among, space.future, space.chosen)
+    return count
 
 
 @part_of_kernel
@@ -604,7 +616,7 @@ def _will_run(
                             chosen.spare[node] = future.cpus[node]
                         if demands.all_gpus[job]:
                             reach_gpus(future, demands, job, node, chosen)
-                        open_nodes += (after > 0) - (before > 0)
+                        open_nodes += int(after > 0) - int(before > 0)
                         open_cpus += after - before
             place += 1
             if touched and place < total and running.end[place] > limit + window:

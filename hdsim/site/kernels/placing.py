@@ -58,8 +58,9 @@ class SiteNodes(NamedTuple):
             that take whole nodes are placed as others.
         gpus: (N,) GPUs.
         gpu_type: (N,) their type.
-        capped: (P,) row of `most` of each partition with MaxCPUsPerNode, -1 for others.
-        most: (R,) CPUs of each node that the jobs of such a partition may have together.
+        counted: (P,) row of `most` of each partition whose CPUs on each node count, -1 for others.
+        most: (R,) CPUs of each node that the jobs of such a partition may have together (MaxCPUsPerNode).
+        apart: (P, R) whether jobs of a partition are on no node with jobs of such a one (OverSubscribe).
         topology: The switches.
     """
 
@@ -71,8 +72,9 @@ class SiteNodes(NamedTuple):
     line: Ints
     gpus: Ints
     gpu_type: Ints
-    capped: Ints
+    counted: Ints
     most: Ints
+    apart: Flags
     topology: Topology
 
 
@@ -121,7 +123,7 @@ class Usage(NamedTuple):
         jobs: (N,) jobs on each node.
         gpus: (N,) free GPUs.
         core: (N,) CPUs of which no two jobs have some: those of a core, also where single CPUs are allocated.
-        capped: (R, N) CPUs of the jobs of each partition with MaxCPUsPerNode.
+        counted: (R, N) CPUs of the jobs of each partition whose CPUs count.
     """
 
     cpus: Ints
@@ -129,7 +131,7 @@ class Usage(NamedTuple):
     jobs: Ints
     gpus: Ints
     core: Ints
-    capped: Ints
+    counted: Ints
 
 
 class Chosen(NamedTuple):
@@ -203,9 +205,13 @@ def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node
         cpus = nodes.cpus[node]
     else:
         cpus = usage.cpus[node]
-    row = nodes.capped[demands.partition[job]]
+    partition = demands.partition[job]
+    for other in range(len(nodes.most)):
+        if nodes.apart[partition, other] and usage.counted[other, node] > 0:
+            return 0
+    row = nodes.counted[partition]
     if row >= 0:
-        left = nodes.most[row] - usage.capped[row, node]
+        left = nodes.most[row] - usage.counted[row, node]
         if demands.whole[job] and cpus > left:
             return 0
         cpus = min(cpus, left)

@@ -40,10 +40,10 @@ def change_usage(
     nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node: int, cpus: int, gpus: int, sign: int
 ) -> None:
     """Takes (1) or gives back (-1) CPUs, memory and GPUs of a node."""
-    row, taken = nodes.capped[demands.partition[job]], _in_cores(usage, node, cpus)
+    row, taken = nodes.counted[demands.partition[job]], _in_cores(usage, node, cpus)
     usage.cpus[node] -= sign * taken
     if row >= 0:
-        usage.capped[row, node] += sign * taken
+        usage.counted[row, node] += sign * taken
     usage.memory[node] -= sign * (demands.memory_per_node[job] + cpus * demands.memory_per_cpu[job])
     usage.gpus[node] -= sign * gpus
     usage.jobs[node] += sign
@@ -62,9 +62,9 @@ def copy_usage(usage: Usage, into: Usage) -> None:
     for node in range(len(usage.cpus)):
         into.cpus[node], into.memory[node] = usage.cpus[node], usage.memory[node]
         into.jobs[node], into.gpus[node] = usage.jobs[node], usage.gpus[node]
-    for row in range(usage.capped.shape[0]):
-        for node in range(usage.capped.shape[1]):
-            into.capped[row, node] = usage.capped[row, node]
+    for row in range(usage.counted.shape[0]):
+        for node in range(usage.counted.shape[1]):
+            into.counted[row, node] = usage.counted[row, node]
 
 
 @lean_kernel

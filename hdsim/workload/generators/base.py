@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, not_one_of
 from hdsim.util.plugins import NamedType
 from hdsim.workload.model import COLUMNS, Workload
 from hdsim.workload.raw import RawJobs
@@ -29,6 +29,26 @@ _TRACE_COLUMNS = (
     "queue",
     "status",
 )
+
+
+def require_split(split: str, where: str = "workload.generate.split") -> str:
+    """Returns one of :data:`SPLITS`.
+
+    Args:
+        split: Its name.
+        where: Setting that it was given in.
+
+    Raises:
+        ConfigError: There is none of this name.
+    """
+    if split not in SPLITS:
+        raise ConfigError(not_one_of(split, SPLITS), where=where)
+    return split
+
+
+def seed_in(split: str, seed: int) -> np.random.SeedSequence:
+    """Returns the seed of a trace; traces of other splits have others."""
+    return np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split),))
 
 
 class Generator(ABC):

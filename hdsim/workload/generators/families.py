@@ -27,7 +27,7 @@ from hdsim.util.rules import (
     numbers_between,
     require,
 )
-from hdsim.workload.generators.base import SPLITS, Generator
+from hdsim.workload.generators.base import Generator, require_split, seed_in
 from hdsim.workload.generators.kinds import Kind, is_kind
 from hdsim.workload.generators.lublin import generate
 
@@ -95,7 +95,7 @@ def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str 
             (:mod:`hdsim.workload.generators.kinds`), whose only parameters are ``load`` and ``cores``, numbers.
         seed: Number of the trace in its split.
         jobs: Number of jobs.
-        split: One of :data:`SPLITS`. Traces of different splits have different seeds.
+        split: One of :data:`hdsim.workload.generators.base.SPLITS`. Traces of different splits have different seeds.
         **changes: Parameters that replace those of the family, such as ``load=[0.5, 0.6]``. The size of the machine,
             ``cores``, is ``Workload.cluster_cores`` of the trace.
 
@@ -103,14 +103,13 @@ def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str 
         ConfigError: There is no such family or split, or a parameter is not allowed.
         WorkloadError: The model cannot generate such a trace.
     """
-    if split not in SPLITS:
-        raise ConfigError(not_one_of(split, SPLITS), where="workload.generate.split")
+    require_split(split)
     if isinstance(family, str) and family not in FAMILIES and is_kind(family):
         check_keys("workload.kind", changes, ("load", "cores"))
         kind = Kind(family, jobs, split, changes.get("load"), changes.get("cores"))
         return kind.generate(None, seed)
     parameters = _parameters(family, changes)
-    own = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split),))
+    own = seed_in(split, seed)
     rng = np.random.default_rng(own)
     # Every parameter has one draw, so that a change of one changes no other.
     chosen = {key: _between(key, value, rng.random()) for key, value in parameters.items()}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.errors import ConfigError, WorkloadError, not_one_of
+from hdsim.errors import ConfigError, WorkloadError
 from hdsim.kernels.heap import make_heap
 from hdsim.util.arrays import Floats, Ints
 from hdsim.util.inputs import read_yaml
@@ -34,7 +34,7 @@ from hdsim.util.rules import (
     require,
 )
 from hdsim.util.units import LONGEST_TIME
-from hdsim.workload.generators.base import SPLITS, Generator
+from hdsim.workload.generators.base import SPLITS, Generator, require_split, seed_in
 from hdsim.workload.generators.distributions import Distribution, distribution
 from hdsim.workload.kernels.feedback import Submissions, submitted
 from hdsim.workload.model import Workload
@@ -176,13 +176,11 @@ class Kind(Generator):
         rules = {"jobs": integers_from(1), "load": POSITIVE, "processors": integers_from(1)}
         given = {"jobs": jobs, "load": load, "processors": processors}
         require(where, rules, {key: value for key, value in given.items() if value is not None})
-        if split is not None and split not in SPLITS:
-            raise ConfigError(not_one_of(split, SPLITS), where=f"{where}.split")
-        self._kind, self._jobs, self._split = read_kind(kind), int(jobs), split or SPLITS[0]
+        self._kind, self._jobs, self._split = read_kind(kind), int(jobs), require_split(split or SPLITS[0])
         self._load, self._cores = load, None if processors is None else int(processors)
 
     def generate(self, platform: Platform | None, seed: int) -> Workload:
-        own = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(self._split),))
+        own = seed_in(self._split, seed)
         cores = self._cores or (platform.n_cpu_cores if platform else None)
         trace = draw_kind(self._kind, self._jobs, own, load=self._load, cores=cores)
         told = f"{trace.source[1:-1]}, {self._split} {seed}"

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hdsim.errors import ConfigError, not_one_of
 from hdsim.util.arrays import Ints
 from hdsim.util.resources import resolve
 from hdsim.util.rules import POSITIVE, Rule, integers_from, is_finite, require
-from hdsim.workload.generators.base import SPLITS, Generator
+from hdsim.workload.generators.base import SPLITS, Generator, require_split, seed_in
 from hdsim.workload.load import load_workload
 from hdsim.workload.model import Workload
 
@@ -84,16 +83,14 @@ class Like(Generator):
         """
         rules = {"jobs": integers_from(1), "part": _PART, "gap": POSITIVE}
         require("workload.generate", rules, {"jobs": jobs, "part": part, "gap": gap})
-        if split is not None and split not in SPLITS:
-            raise ConfigError(not_one_of(split, SPLITS), where="workload.generate.split")
         self._path, self._status = resolve("workloads", path, where="workload.path"), status
         self._jobs, self._part, self._gap = int(jobs), (float(part[0]), float(part[1])), float(gap)
-        self._split = split or SPLITS[0]
+        self._split = require_split(split or SPLITS[0])
 
     def generate(self, platform: Platform | None, seed: int) -> Workload:
         path = self._path.resolve()
         log, found = _sessions(path, path.stat().st_mtime_ns, self._status, self._part, self._gap)
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(SPLITS.index(self._split),)))
+        rng = np.random.default_rng(seed_in(self._split, seed))
         rows, times = draw_sessions(log, found, self._jobs, rng)
         columns = log.columns_at(rows)
         columns |= {
