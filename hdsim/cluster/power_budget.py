@@ -255,10 +255,9 @@ class PowerBudget:
 
         It is the present time, an expected end of a job or a step of a cap; infinite if there is none.
         """
-        dates = {begin, *(end for end in self._ends.values() if end > begin)}
-        for cap in self._whole:
-            dates.update(cap.times[cap.times > begin].tolist())
-        ordered = sorted(dates)
+        ends = np.fromiter(self._ends.values(), np.float64, len(self._ends))
+        dates = np.concatenate([ends, *(cap.times for cap in self._whole)])
+        ordered = [begin, *np.unique(dates[dates > begin]).tolist()]
         if self.steady:
             # With constant caps there is ever more room.
             low, high = 0, len(ordered)
