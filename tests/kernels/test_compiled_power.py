@@ -64,18 +64,22 @@ def check_equal(results: tuple[Result, Result], folder: Path | None = None) -> N
 
 
 def random_platform(rng: np.random.Generator) -> Platform:
-    """One or two types of nodes of one or two processors, on some of which watts have no exact sums."""
+    """One or two types of nodes of one or two processors, some with GPUs; watts that have no exact sums among them."""
     types: dict[str, Any] = {}
     for name in ("thin", "fat")[: int(rng.integers(1, 3))]:
         states = {key: dict(value) for key, value in STATES.items()}
         states["on"]["watts"] = float(rng.choice([60, 40, 47.3]))
         states["going_down"]["seconds"], states["booting"]["seconds"] = rng.choice([0, 1, 7, 30, 180], 2).tolist()
-        types[name] = {"processors": [{"type": "cpu", "number": int(rng.integers(1, 3))}], "states": states}
+        processors = [{"type": "cpu", "number": int(rng.integers(1, 3))}]
+        if rng.random() < 0.3:
+            processors.append({"type": "gpu", "number": int(rng.integers(1, 3))})
+        types[name] = {"processors": processors, "states": states}
     nodes = [{"type": name, "number": int(rng.integers(1, 7))} for name in types]
     cpu = {"cores": int(rng.integers(1, 6)), "clock_rate": 1, "dpflops_per_cycle": 1, "power": 100}
     cpu["power"] = float(rng.choice([100, 33.3, 8.1]))
-    document = {"name": "random", "clusters": [{"id": "main", "nodes": nodes}]}
-    return Platform.from_dict({**document, "types": {"node": types, "processor": {"cpu": cpu}}})
+    gpu = {"type": "GPU", "cores": 1, "clock_rate": 1, "dpflops_per_cycle": 9, "power": 77}
+    kinds = {"node": types, "processor": {"cpu": cpu, "gpu": gpu}}
+    return Platform.from_dict({"name": "random", "clusters": [{"id": "main", "nodes": nodes}], "types": kinds})
 
 
 def random_jobs(rng: np.random.Generator, cores: int) -> Workload:
