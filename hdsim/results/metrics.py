@@ -353,15 +353,16 @@ def node_states(result: FullReplay) -> dict[str, float]:
     joules = state_energy(platform, seconds)
     joules[NodeState.IDLE] += idle
     joules[NodeState.ON] = result.energy_joules - joules[NodeState.IDLE :].sum()
-    boots = spans.state == NodeState.BOOTING
-    ends = zip(spans.node[boots].tolist(), spans.end[boots].tolist(), strict=True)
-    outages = result.outages
-    failed = set() if outages is None else set(zip(outages.node.tolist(), outages.down.tolist(), strict=True))
+    boots, outages, failed = spans.state == NodeState.BOOTING, result.outages, 0
+    if outages is not None:
+        begins = set(zip(outages.node.tolist(), outages.down.tolist(), strict=True))
+        ends = zip(spans.node[boots].tolist(), spans.end[boots].tolist(), strict=True)
+        failed = sum(end in begins for end in ends)
     return {
         **{f"node_hours_{name}": float(seconds[row].sum()) / 3600.0 for row, name in enumerate(_STATES)},
         **{f"joules_{name}": float(joules[row]) for row, name in enumerate(_STATES)},
         "boots": float(boots.sum()),
-        "failed_boots": float(sum(end in failed for end in ends)),
+        "failed_boots": float(failed),
     }
 
 

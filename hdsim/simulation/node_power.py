@@ -306,6 +306,11 @@ class NodePower:
         self._timed_out.extend(zip(over.tolist(), self._idle_since[over].tolist(), strict=True))
         self._suspend(None)
 
+    def _resume(self, _: None) -> None:
+        """Switches off further nodes, as the rate allows again; as in `_time_out` those that have served a job stay."""
+        self._watch()
+        self._suspend(None)
+
     def _suspend(self, _: None) -> None:
         """Switches off nodes whose time is over and that are still idle, as many as the rate allows."""
         cluster, rate, recent = self._engine.cluster, self._management.suspend_rate, self._suspended
@@ -323,7 +328,7 @@ class NodePower:
                 if now < recent[0] + _MINUTE:
                     if self._resumes_at <= now:
                         self._resumes_at = recent[0] + _MINUTE
-                        self._engine.schedule_at(self._resumes_at, self._suspend, None, AFTER_ENDS)
+                        self._engine.schedule_at(self._resumes_at, self._resume, None, AFTER_ENDS)
                     break
                 recent.popleft()
             # Under a hard cap nodes stay up while jobs wait on an idle machine, and are woken one after the other.

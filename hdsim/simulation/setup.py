@@ -193,8 +193,6 @@ def set_up(
         if cluster is not None:
             first = int(infeasible[0])
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
-    if management is not None:
-        log.info("power: nodes that sleep are replayed by events, not in compiled code")
     return ReplaySetup(agent, make_cluster, model, links, breakdowns, management, surroundings, infeasible, seed, rng)
 
 
@@ -236,19 +234,15 @@ def _above_caps(cluster: Cluster, infeasible: Ints) -> Ints:
     assert cluster.budget is not None
     budget, jobs = cluster.budget, cluster.workload
     cluster.budget = budget.at_highest()
-    fits: dict[Any, bool] = {}
-    never = []
-    for job in np.setdiff1d(np.arange(len(jobs)), infeasible).tolist():
-        kind = cluster.requests.kind(job)
-        if kind not in fits:
-            fits[kind] = cluster.pick(job) is not None
-        if not fits[kind]:
-            never.append(job)
+    feasible = np.delete(np.arange(len(jobs)), infeasible)
+    _, first_of_kind, kind = np.unique(cluster.requests.codes()[feasible], return_index=True, return_inverse=True)
+    fits = [cluster.pick(job) is not None for job in feasible[first_of_kind].tolist()]
+    never = feasible[~np.array(fits, bool)[kind]]
     cluster.budget = budget
-    if never:
+    if len(never):
         first = jobs.job_id[never[0]]
         log.warning("%d of %d jobs can never run under the caps; the first is job %s", len(never), len(jobs), first)
-    return np.array(never, np.int64)
+    return never
 
 
 def quantities_faults(

@@ -23,6 +23,7 @@ from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.arguments import inputs, settings
 from hdsim.simulation.compiled import CompiledReplay, compiled_cores, interchangeable_cores
 from hdsim.simulation.compiled_nodes import compiled_nodes
+from hdsim.simulation.compiled_power import compiled_power
 from hdsim.simulation.continued import continued_replay
 from hdsim.simulation.replay import Interrupted, carry_out, replay, scheduling_pass
 from hdsim.simulation.setup import Model, ReplaySetup, set_up
@@ -98,7 +99,7 @@ class Simulation:
         events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._prepare(platform, workload, setup, given, events, check=check)
         if not (check or open_ended):
-            for compiled in (compiled_cores, compiled_nodes):
+            for compiled in (compiled_cores, compiled_power, compiled_nodes):
                 self._compiled = self._compiled or compiled(platform, workload, setup, **events)
         if self._compiled is None:
             self.cluster = self._made_cluster()
