@@ -541,7 +541,7 @@ _TOP = {
     "load": _RANGE,
     "classes": Rule("a mapping of classes by name", lambda value: isinstance(value, Mapping) and bool(value)),
 }
-#: A number of users, of whom each draw takes a table.
+#: A number of users; a draw takes memory for each.
 _USERS = Rule("a whole number from 1 to 10,000,000", lambda value: integers_from(1).accepts(value) and value <= 10**7)
 #: Keys of a class, those of its groups as mappings; every value has a default but those of `_REQUIRED`.
 _CLASS: Mapping[str, Any] = {
