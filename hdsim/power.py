@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hdsim.util.arrays import Floats, Ints
 
 #: Choices for jobs that would break a hard cap.
-WHEN_CAPPED = ("wait", "slow")
+WHEN_CAPPED = ("wait", "slow", "raise")
 #: Seconds of a day, and its parts in which nodes are used alike; number of groups of neighbouring nodes.
 _DAY, _PARTS, _NEIGHBOURS = 86400.0, 8, 16
 #: Begins of the bins of times in seconds for which nodes are not in use.
@@ -55,6 +55,7 @@ class PowerManagement:
         caps: Limits on the power of nodes.
         frequency: Frequency in GHz of jobs for which the agent has chosen none, None for the nominal one.
         slows: Jobs that would break a hard cap start at a lower frequency at which they do not.
+        raises: They rise again as far as the cap allows.
 
     Args:
         platform: The platform of the replay. The settings of the file in ``conf/power`` are keyword arguments.
@@ -74,7 +75,8 @@ class PowerManagement:
             power of these nodes, or the name of a CSV file with the columns ``time,watts``. None: no limit.
         cap_kind: ``hard``: no start and no boot breaks a limit; ``soft``: time and energy above it are measured.
         when_capped: ``wait``: a job that would break a hard limit waits; ``slow``: it starts at the highest frequency
-            of the processors at which it breaks none, and waits if there is no such frequency.
+            of the processors at which it breaks none, and waits if there is no such frequency; ``raise``: it does so,
+            and rises again as far as the limits allow.
         frequency: Frequency of all jobs in GHz, one of the key ``frequencies`` of the processor types; None for the
             nominal one.
 
@@ -108,10 +110,10 @@ class PowerManagement:
         if when_capped not in WHEN_CAPPED:
             raise ConfigError(not_one_of(when_capped, WHEN_CAPPED), where="power.when_capped")
         self.caps = read_caps(cap, platform, hard=cap_kind == "hard")
-        self.slows = when_capped == "slow"
+        self.slows, self.raises = when_capped != "wait", when_capped == "raise"
         self.frequency = _frequency(platform, frequency, slows=self.slows)
         if self.slows and not any(each.hard for each in self.caps):
-            raise ConfigError("expected wait without a hard cap, got slow", where="power.when_capped")
+            raise ConfigError(f"expected wait without a hard cap, got {when_capped}", where="power.when_capped")
         acts = bool(self.caps) or self.frequency is not None
         if not platform.can_sleep.any() and (not acts or suspend_time is not None):
             raise ConfigError(

@@ -55,6 +55,8 @@ FAULTS = (
     OverflowError,
 )
 
+#: Keys of compositions that are none of runs.
+_BESIDE = ("hydra", "experiment", "tune")
 #: Settings of `hydra/launcher=ray`, see docs/run.md.
 _RAY = {"_target_": "hdsim.runs.launchers.RayLauncher", "address": None, "num_cpus": 1, "max_retries": 3}
 #: Extras of hdsim that launchers of Hydra come with.
@@ -221,6 +223,14 @@ class Composer:
         composed = self._compose(overrides, RunMode.RUN)
         composed.hydra.mode = RunMode.RUN
         return self._composition(composed)
+
+    def options(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """Returns the values of options, resolved and not checked; those without a default are ``???``.
+
+        Raises:
+            ConfigError: An override is wrong, or a value cannot be resolved.
+        """
+        return resolved(self._compose(overrides, RunMode.RUN), without=_BESIDE, complete=False)
 
     def is_sweep(self, overrides: Sequence[str]) -> bool:
         """Whether the configuration requests a sweep (``hydra.mode``), as an experiment may."""
@@ -555,19 +565,19 @@ def plain(composed: DictConfig) -> dict[str, Any]:
     Raises:
         ConfigError: A value is missing, cannot be resolved, or is wrong.
     """
-    return check(resolved(composed, without=("hydra", "experiment", "tune")))
+    return check(resolved(composed, without=_BESIDE))
 
 
-def resolved(composed: DictConfig, without: Container[str] = ()) -> dict[str, Any]:
+def resolved(composed: DictConfig, without: Container[str] = (), *, complete: bool = True) -> dict[str, Any]:
     """Returns the values of a configuration but for some keys, with references resolved.
 
     Raises:
-        ConfigError: A value is missing, or cannot be resolved.
+        ConfigError: A value is missing, unless it need not be `complete`, or cannot be resolved.
     """
     try:
         values = {str(key): composed[key] for key in composed if key not in without}
         return {
-            key: OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+            key: OmegaConf.to_container(value, resolve=True, throw_on_missing=complete)
             if OmegaConf.is_config(value)
             else value
             for key, value in values.items()

@@ -163,6 +163,7 @@ def set_up(
         caps=() if management is None else management.caps,
         frequency=None if management is None else management.frequency,
         slows=management is not None and management.slows,
+        raises=management is not None and management.raises,
         confirms_starts=confirms_starts,
         open_ended=open_ended,
         has_core_ids=has_core_ids,

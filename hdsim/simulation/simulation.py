@@ -25,7 +25,7 @@ from hdsim.simulation.compiled import CompiledReplay, compiled_cores, interchang
 from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.continued import continued_replay
 from hdsim.simulation.fork import LiveJobs, copied_agent, fork_engine, require_fork
-from hdsim.simulation.replay import Interrupted, carry_out, decide, replay
+from hdsim.simulation.replay import Interrupted, carry_out, replay, scheduling_pass
 from hdsim.simulation.setup import Model, ReplaySetup, set_up
 from hdsim.simulation.terminal import ReplayBar, signals_received
 
@@ -314,7 +314,7 @@ class Simulation:
 
     def _decide(self) -> None:
         """One scheduling pass."""
-        decide(self.agent, self.cluster)
+        scheduling_pass(self.agent, self.cluster)()
         self.env.apply()
         if self._check:
             invariants.check(self.cluster)
