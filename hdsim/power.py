@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hdsim.util.arrays import Floats, Ints
 
 #: Choices for jobs that would break a hard cap.
-WHEN_CAPPED = ("wait", "slow")
+WHEN_CAPPED = ("wait", "slow", "raise")
 #: Seconds of a day, and its parts in which nodes are used alike; number of groups of neighbouring nodes.
 _DAY, _PARTS, _NEIGHBOURS = 86400.0, 8, 16
 #: Begins of the bins of times in seconds for which nodes are not in use.
@@ -47,6 +47,8 @@ class PowerManagement:
 
     Attributes:
         platform: The platform.
+        suspend_time: Seconds for which a node is idle before it is switched off; infinite for never.
+        least_spare: Nodes that are kept up and idle at least.
         excluded: (N,) nodes that are never switched off by the time-out.
         suspend_rate, resume_rate: Nodes that begin to go down, or to boot, within any 60 s; infinite for no limit.
         resume_timeout: Seconds after the begin of a boot that fails until the node is out of service.
@@ -55,6 +57,7 @@ class PowerManagement:
         caps: Limits on the power of nodes.
         frequency: Frequency in GHz of jobs for which the agent has chosen none, None for the nominal one.
         slows: Jobs that would break a hard cap start at a lower frequency at which they do not.
+        raises: They rise again as far as the cap allows.
 
     Args:
         platform: The platform of the replay. The settings of the file in ``conf/power`` are keyword arguments.
@@ -74,7 +77,8 @@ class PowerManagement:
             power of these nodes, or the name of a CSV file with the columns ``time,watts``. None: no limit.
         cap_kind: ``hard``: no start and no boot breaks a limit; ``soft``: time and energy above it are measured.
         when_capped: ``wait``: a job that would break a hard limit waits; ``slow``: it starts at the highest frequency
-            of the processors at which it breaks none, and waits if there is no such frequency.
+            of the processors at which it breaks none, and waits if there is no such frequency; ``raise``: it does so,
+            and rises again as far as the limits allow.
         frequency: Frequency of all jobs in GHz, one of the key ``frequencies`` of the processor types; None for the
             nominal one.
 
@@ -108,10 +112,10 @@ class PowerManagement:
         if when_capped not in WHEN_CAPPED:
             raise ConfigError(not_one_of(when_capped, WHEN_CAPPED), where="power.when_capped")
         self.caps = read_caps(cap, platform, hard=cap_kind == "hard")
-        self.slows = when_capped == "slow"
+        self.slows, self.raises = when_capped != "wait", when_capped == "raise"
         self.frequency = _frequency(platform, frequency, slows=self.slows)
         if self.slows and not any(each.hard for each in self.caps):
-            raise ConfigError("expected wait without a hard cap, got slow", where="power.when_capped")
+            raise ConfigError(f"expected wait without a hard cap, got {when_capped}", where="power.when_capped")
         acts = bool(self.caps) or self.frequency is not None
         if not platform.can_sleep.any() and (not acts or suspend_time is not None):
             raise ConfigError(
@@ -119,7 +123,9 @@ class PowerManagement:
                 "a node type)",
                 where="power",
             )
-        self._timeout = math.inf if suspend_time is None else duration(suspend_time, "power.suspend_time", zero=True)
+        self.suspend_time = (
+            math.inf if suspend_time is None else duration(suspend_time, "power.suspend_time", zero=True)
+        )
         self.suspend_rate, self.resume_rate = (math.inf if rate is None else rate for rate in rates.values())
         self.resume_timeout = duration(resume_timeout, "power.resume_timeout")
         slowest = float(platform.state_seconds[NodeState.BOOTING][platform.can_sleep].max(initial=0.0))
@@ -131,7 +137,7 @@ class PowerManagement:
         if boot_failure and any(each.hard and len(each.times) > 1 for each in self.caps):
             message = "expected 0 under a hard cap that changes, since a boot that fails lasts longer than planned"
             raise ConfigError(message, where="power.boot_failure")
-        self.boot_failure, self._spare = float(boot_failure), spare
+        self.boot_failure, self.least_spare = float(boot_failure), spare
         self.repair = math.inf if repair is None else duration(repair, "power.repair", zero=True)
         self.excluded = ~platform.can_sleep | _named(platform, exclude)
 
@@ -149,7 +155,7 @@ class PowerManagement:
             nodes: (n,) nodes that are up and idle, and not excluded.
             cluster: The cluster.
         """
-        return self._timeout
+        return self.suspend_time
 
     def spare(self, cluster: Cluster) -> tuple[int, float]:
         """Number of nodes that are kept up and idle, or are booted to be, and until when unless something happens.
@@ -159,7 +165,7 @@ class PowerManagement:
         Args:
             cluster: The cluster.
         """
-        return self._spare, math.inf
+        return self.least_spare, math.inf
 
 
 class PredictiveSuspend(PowerManagement):

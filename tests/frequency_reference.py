@@ -31,10 +31,12 @@ def serve(
     idle: float,
     cap: float = math.inf,
     slows: bool = False,
+    rises: bool = False,
 ) -> tuple[list[float], list[float], list[list[float]], float]:
     """Returns starts, ends and all GHz of jobs in order of their arrival, and the joules until the last end.
 
-    With `slows` jobs start at the highest frequency within the cap, and rise when none waits, in order of their starts.
+    With `slows` jobs start at the highest frequency within the cap; with `rises` they rise when none waits, in order of
+    their starts.
     """
     allowed = [point for point in sorted(points, reverse=True) if point.ghz <= nominal]
     if not slows:
@@ -67,7 +69,7 @@ def serve(
         for job, before in running.items():
             others = sum(point.watts for point in running.values()) - before.watts + idle * (nodes - len(running))
             faster = [point for point in allowed if point.ghz > before.ghz and others + point.watts <= cap]
-            if not queue and starts[job] < now and faster:
+            if rises and not queue and starts[job] < now and faster:
                 ratio = stretched(bound[job], nominal, faster[0].ghz) / stretched(bound[job], nominal, before.ghz)
                 running[job], ends[job] = faster[0], now + (ends[job] - now) * ratio
                 ghz[job].append(faster[0].ghz)

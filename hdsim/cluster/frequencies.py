@@ -42,25 +42,28 @@ class Frequencies:
         table: The frequencies and their watts.
         default: Frequency of jobs for which the scheduler has chosen none.
         slows: Jobs that break a hard cap start at the highest frequency at which they do not, if there is one.
+        raises: They rise again as far as the caps allow.
         used: Whether any job has had another frequency than the nominal one.
         of_running: Frequencies of the jobs that hold cores, but for those at the nominal one.
         changed: Running jobs that have got another frequency in the present pass of the scheduler.
         chosen: Jobs that have been given a frequency of their own so far, as keys.
         retimed: All running jobs that have got another frequency so far, in order.
-        slowed: Running jobs that hard caps keep below the frequency at which they were to start, which is the value, in
-            order of their starts.
+        slowed: Running jobs that may rise to the frequency at which they were to start, the value, in order of their
+            starts.
 
     Args:
         table: See the attributes.
         workload: The jobs.
         default: See the attributes.
-        slows: See the attributes.
+        slows, raises: See the attributes.
     """
 
     __deepcopy__ = with_own_containers
 
-    def __init__(self, table: FrequencyTable, workload: Workload, default: float | None, *, slows: bool) -> None:
-        self.table, self.slows, self.used = table, slows, False
+    def __init__(
+        self, table: FrequencyTable, workload: Workload, default: float | None, *, slows: bool, raises: bool = False
+    ) -> None:
+        self.table, self.slows, self.raises, self.used = table, slows, raises, False
         self.default = self.checked(table.nominal if default is None else default)
         self.of_running: dict[int, float] = {}
         self.changed: list[int] = []

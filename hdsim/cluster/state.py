@@ -193,6 +193,7 @@ class Cluster:
         caps: Limits on the power of nodes; with `resume_rate`.
         frequency: Frequency of jobs for which the scheduler has chosen none, GHz; None for the nominal one.
         slows: Jobs that would break a hard cap start at the highest frequency at which they do not, if there is one.
+        raises: They rise again as far as the caps allow.
         confirms_starts: The backend calls `confirm_start` or `start_failed` for every job that is started; otherwise a
             started job runs at once.
         has_core_ids: The backend allocates cores with ids; otherwise, and on a platform of kind ``quantities``, jobs
@@ -223,6 +224,7 @@ class Cluster:
         caps: Sequence[Cap] = (),
         frequency: float | None = None,
         slows: bool = False,
+        raises: bool = False,
         confirms_starts: bool = False,
         open_ended: bool = False,
         has_core_ids: bool = True,
@@ -308,7 +310,7 @@ class Cluster:
         if self.has_core_ids and platform.frequencies is not None:
             from hdsim.cluster.frequencies import Frequencies
 
-            self.frequencies = Frequencies(platform.frequencies, workload, frequency, slows=slows)
+            self.frequencies = Frequencies(platform.frequencies, workload, frequency, slows=slows, raises=raises)
             self._stretch(0)
             if self.budget is not None:
                 self.budget.only_nominal = not slows and math.isnan(self.frequencies.default)
@@ -729,7 +731,8 @@ class Cluster:
         frequencies.run(job, ghz)
         if not frequencies.same(asked, ghz):
             self.requested_time[job] = self._stretched(job, ghz)
-            frequencies.slowed[job] = asked
+            if frequencies.raises:
+                frequencies.slowed[job] = asked
 
     def _wake(self, job: int, placement: Any) -> bool:
         """Asks the nodes of a job to boot; returns whether any of them is not up."""
@@ -897,7 +900,7 @@ class Cluster:
 
     @property
     def has_slowed(self) -> bool:
-        """Whether hard caps keep running jobs at a lower frequency than they were to have."""
+        """Whether running jobs that hard caps have slowed may rise to the frequency that they were to have."""
         return self.frequencies is not None and bool(self.frequencies.slowed)
 
     def reserve_power(self, starts: Iterable[tuple[float, float, float]]) -> None:

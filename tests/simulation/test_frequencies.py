@@ -202,13 +202,13 @@ def random_jobs(rng: np.random.Generator, number: int, cores: int = 1) -> Worklo
     )
 
 
-@pytest.mark.parametrize("slows", [True, False])
+@pytest.mark.parametrize("what", ["wait", "slow", "raise"])
 @pytest.mark.parametrize("seed", [*range(4), *ci(*range(4, 25))])
-def test_a_queue_under_a_cap_is_that_of_a_second_program(seed: int, slows: bool) -> None:
+def test_a_queue_under_a_cap_is_that_of_a_second_program(seed: int, what: str) -> None:
     rng = np.random.default_rng(seed)
     number, workload = int(rng.integers(2, 5)), random_jobs(rng, 25)
     cap = float(rng.uniform(BUSY + (number - 1) * IDLE, 0.9 * number * BUSY))
-    management = power(cap=cap, when_capped="slow" if slows else "wait")
+    management = power(cap=cap, when_capped=what)
     result = simulate(nodes(number), workload, "fcfs", power=management, check=True)
     starts, ends, ghz, joules = ref.serve(
         workload.submission_time.tolist(),
@@ -219,13 +219,14 @@ def test_a_queue_under_a_cap_is_that_of_a_second_program(seed: int, slows: bool)
         nominal=NOMINAL,
         idle=IDLE,
         cap=cap,
-        slows=slows,
+        slows=what != "wait",
+        rises=what == "raise",
     )
     assert result.starting_time == pytest.approx(starts, rel=1e-9)
     assert result.finish_time == pytest.approx(ends, rel=1e-9)
     assert result.energy_joules == pytest.approx(joules, rel=1e-9)
     assert result.metrics["joules_above_cap"] == 0
-    if slows:
+    if what != "wait":
         held = result.segments
         assert ghz_of(result)[np.lexsort([held.begin, held.job])].tolist() == [
             each for of_job in ghz for each in of_job
@@ -309,14 +310,14 @@ def test_no_cap_is_broken_by_jobs_that_are_slowed(seed: int, agent: str, tmp_pat
     cap: Any = str(tmp_path / "cap.csv") if seed % 2 else {"machine": 0.5, "c": 200.0}
     results = {
         what: simulate(two_types(), workload, agent, power=power(cap=cap, when_capped=what), check=True)
-        for what in ("wait", "slow")
+        for what in ("wait", "slow", "raise")
     }
     for result in results.values():
         assert result.metrics["joules_above_cap"] == 0
         check_energy(result)
     assert results["slow"].segments.ghz is not None
     ran = {what: np.count_nonzero(~np.isnan(result.finish_time)) for what, result in results.items()}
-    assert ran["slow"] >= ran["wait"]
+    assert ran["slow"] >= ran["wait"] and ran["raise"] >= ran["wait"]
 
 
 def test_no_cap_is_broken_by_an_agent_that_changes_frequencies() -> None:
@@ -383,7 +384,7 @@ def test_a_job_that_runs_at_no_higher_frequency_is_not_rejected() -> None:
 def test_a_slowed_job_rises_when_another_one_ends(agent: str) -> None:
     """Beside 10 W there are 6 W for the second job until 100 s, when it has done 80 s of its work."""
     workload = jobs((0, 100, 1, 1.0), (0, 200, 1, 1.0))
-    result = simulate(nodes(2), workload, agent, power=power(cap=16, when_capped="slow"), check=True)
+    result = simulate(nodes(2), workload, agent, power=power(cap=16, when_capped="raise"), check=True)
     assert result.finish_time.tolist() == pytest.approx([100, 220])
     assert result.energy_joules == pytest.approx(100 * (10 + 6) + 120 * (10 + IDLE))
     assert ghz_of(result).tolist() == [2.0, 1.6, 2.0]
@@ -393,7 +394,7 @@ def test_a_slowed_job_rises_when_another_one_ends(agent: str) -> None:
 def test_a_slowed_job_rises_step_by_step_with_the_cap(tmp_path: Path) -> None:
     """1.0 GHz until 50 s, 1.6 GHz until 100 s: 25 s and 40 s of the work are done; not before it falls."""
     (tmp_path / "cap.csv").write_text("time,watts\n0,4\n50,6\n100,10\n")
-    management = power(cap=str(tmp_path / "cap.csv"), when_capped="slow")
+    management = power(cap=str(tmp_path / "cap.csv"), when_capped="raise")
     result = simulate(nodes(1), jobs((0, 100, 1, 1.0)), "easy", power=management, check=True)
     assert result.finish_time.tolist() == pytest.approx([135])
     assert result.energy_joules == pytest.approx(50 * 4 + 50 * 6 + 35 * 10)
@@ -409,7 +410,7 @@ def test_slowed_jobs_rise_beside_a_reservation_that_they_leave() -> None:
     power of the head, and rises when that has ended. Without a reservation none rises while a job waits.
     """
     workload = jobs((0, 100, 1, 1.0), (0, 800, 1, 1.0), (0, 160, 1, 1.0), (10, 100, 3, 1.0))
-    capped = power(cap=21, when_capped="slow")
+    capped = power(cap=21, when_capped="raise")
     result = simulate(nodes(5), workload, "easy", power=capped, check=True)
     assert result.starting_time.tolist() == pytest.approx([0, 0, 0, 210])
     assert result.finish_time.tolist() == pytest.approx([100, 410 + (800 - 410 * 0.8), 210, 410])
@@ -423,7 +424,7 @@ def test_slowed_jobs_rise_on_a_full_machine(tmp_path: Path) -> None:
     """The second job has 6 W until the cap rises at 100 s; then it ends at 260 s, not at 300 s."""
     (tmp_path / "cap.csv").write_text("time,watts\n0,16\n100,20\n")
     workload = jobs((0, 280, 1, 1.0), (0, 240, 1, 1.0), (10, 50, 2, 1.0))
-    management = power(cap=str(tmp_path / "cap.csv"), when_capped="slow")
+    management = power(cap=str(tmp_path / "cap.csv"), when_capped="raise")
     for agent, start in (("easy", 280.0), ("fcfs", 300.0)):
         result = simulate(nodes(2), workload, agent, power=management, check=True)
         assert result.starting_time.tolist() == pytest.approx([0, 0, start])
