@@ -13,7 +13,8 @@ import hdsim
 from hdsim.errors import ConfigError, WorkloadError
 from hdsim.results.run_directory.inputs import digest
 from hdsim.workload.generators import lublin
-from hdsim.workload.generators.families import DEFAULTS, FAMILIES, SPLITS, draw_workload
+from hdsim.workload.generators.base import SPLITS
+from hdsim.workload.generators.families import DEFAULTS, FAMILIES, draw_workload
 
 
 @pytest.mark.parametrize("family", FAMILIES)

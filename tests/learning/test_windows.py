@@ -17,7 +17,8 @@ from hdsim.errors import ConfigError, WorkloadError
 from hdsim.results.metrics import bounded_slowdown
 from hdsim.simulation.window_sets import PARTS, WindowSet
 from hdsim.simulation.windows import Window, machine, windows
-from hdsim.workload.generators.families import SPLITS, draw_workload
+from hdsim.workload.generators.base import SPLITS
+from hdsim.workload.generators.families import draw_workload
 from hdsim.workload.swf import write_swf
 
 
