@@ -1,6 +1,7 @@
 """CPU time of graph networks on gaia, beside that of RLScheduler's kernel: forward passes and updates.
 
-Observations come from an environment that plays random legal actions; the least time of several rounds counts.
+Observations come from an environment that plays random legal actions; the least time of several rounds counts. Forward
+passes begin with the arrays of an environment, updates with tensors, which a rollout makes once.
 
 python benchmarks/graphs.py
 """
@@ -44,14 +45,18 @@ def measured(agent: LearningAgent, env: SchedulingEnv) -> list[float]:
         seen.append(observation)
     network: Any = agent.policy_network()
     whole: Any = agent.network  # type: ignore[attr-defined]
-    few, many = (agent.tensors(stacked(seen[-count:])) for count in (FEW, MANY))
+    few, many = (stacked(seen[-count:]) for count in (FEW, MANY))
+    inputs = agent.tensors(many)
 
     def update() -> None:
         whole.zero_grad()
-        sum(each.sum() for each in whole(many)).backward()
+        sum(each.sum() for each in whole(inputs)).backward()
 
     with torch.no_grad():
-        forward = [milliseconds(lambda: network(few), 20), milliseconds(lambda: network(many), 2)]
+        forward = [
+            milliseconds(lambda: network(agent.tensors(few)), 20),
+            milliseconds(lambda: network(agent.tensors(many)), 2),
+        ]
     return [*forward, milliseconds(update, 1)]
 
 

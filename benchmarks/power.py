@@ -1,10 +1,12 @@
 """CPU time of replays with nodes that sleep and with hard caps beside that of the same replay without.
 
-The replay without is one by events; `compiled` is its CPU time in compiled code, `nodes` that by events where nodes may
-be taken out of service, which needs cores by node as nodes that sleep do.
+Each row has the time of a replay by events and in compiled code, from its set-up to its metrics, and how often that of
+the replay without in the same kind of execution goes into it; a dash where compiled code does not have it. `nodes` is a
+replay where nodes may be taken out of service, which needs cores by node as nodes that sleep do.
 
 python benchmarks/power.py
 python benchmarks/power.py --jobs 2000 --platforms gaia --agents easy fcfs
+python benchmarks/power.py --jobs 20000 --traces ricc nasa --compiled
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import hdsim
@@ -37,6 +40,11 @@ REPLAYS: dict[str, dict[str, Any]] = {
     "cap 0.9": {"power": {"_target_": CLASS, "cap": 0.9}},
     "cap 0.7": {"power": {"_target_": CLASS, "cap": 0.7}},
 }
+#: File, nodes and cores per node by trace.
+TRACES = {
+    "ricc": ("RICC-2010-2.swf.gz", 1024, 8),
+    "nasa": ("NASA-iPSC-1993-3.1-cln.swf.gz", 128, 1),
+}
 
 
 def machine(name: str) -> hdsim.Platform:
@@ -49,47 +57,64 @@ def machine(name: str) -> hdsim.Platform:
 
 def seconds(
     platform: hdsim.Platform, jobs: hdsim.Workload, agent: str, keys: dict[str, Any], *, compiled: bool, rounds: int
-) -> float:
-    """Least CPU time of a replay in s."""
+) -> float | None:
+    """Least CPU time of a replay in s, None if compiled code does not have it."""
     best = float("inf")
     for _ in range(rounds):
+        begin = time.process_time()
         simulation = Simulation(platform, jobs, agent, **keys)
         if not compiled:
             # A simulation that has begun goes on by events.
             simulation.run_until(0.0)
-        begin = time.process_time()
         result = simulation.run()
+        result.metrics.copy()
         best = min(best, time.process_time() - begin)
-        assert (result.engine["mode"] == "events") != compiled, result.engine
+        if compiled and result.engine["mode"] == "events":
+            return None
     return best
+
+
+def measure(name: str, platform: hdsim.Platform, jobs: hdsim.Workload, asked: argparse.Namespace) -> None:
+    """Prints a row for each agent and replay."""
+    for agent in asked.agents:
+        without: dict[bool, float] = {}
+        for label, keys in REPLAYS.items():
+            row = f"{name:16} {agent:6} {label:15}"
+            for compiled in (True,) if asked.compiled else (False, True):
+                # The kernels are compiled, or read, first.
+                taken = seconds(platform, jobs[:50], agent, keys, compiled=compiled, rounds=1)
+                if taken is not None:
+                    taken = seconds(platform, jobs, agent, keys, compiled=compiled, rounds=asked.rounds)
+                if taken is None:
+                    row += f" {'-':>8} {'-':>7}"
+                else:
+                    base = without.setdefault(compiled, taken)
+                    row += f" {taken / len(jobs) * 1e6:8.1f} {taken / base:7.2f}"
+            print(row, flush=True)
 
 
 def main() -> None:
     """Prints a row for each replay."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--platforms", nargs="+", default=["homogeneous_256", "gaia"])
+    parser.add_argument("--platforms", nargs="*", default=["homogeneous_256", "gaia"])
+    parser.add_argument("--traces", nargs="*", default=[], choices=TRACES)
+    parser.add_argument("--folder", type=Path, default=Path("../shared/data/traces"), help="of the traces")
     parser.add_argument("--agents", nargs="+", default=["fcfs", "easy"])
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compiled", action="store_true", help="no replays by events")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
-    print(f"{'platform':16} {'agent':6} {'replay':15} {'us/job':>8} {'x events':>9} {'x compiled':>11}")
+    kinds = [("us/job", "x")] * (1 if asked.compiled else 2)
+    columns = " ".join(f"{unit:>8} {times:>7}" for unit, times in kinds)
+    print(f"{'platform':16} {'agent':6} {'replay':15} {columns}{'' if asked.compiled else '   (events, compiled)'}")
     for name in asked.platforms:
         platform = machine(name)
-        jobs = load_workload("lublin_4000", platform)[: asked.jobs]
-        for agent in asked.agents:
-            # The kernels are compiled, or read, first.
-            for keys in REPLAYS.values():
-                seconds(platform, jobs[:50], agent, keys, compiled=False, rounds=1)
-            seconds(platform, jobs[:50], agent, {}, compiled=True, rounds=1)
-            compiled = seconds(platform, jobs, agent, {}, compiled=True, rounds=asked.rounds)
-            print(f"{name:16} {agent:6} {'compiled':15} {compiled / len(jobs) * 1e6:8.0f}")
-            without = 0.0
-            for label, keys in REPLAYS.items():
-                taken = seconds(platform, jobs, agent, keys, compiled=False, rounds=asked.rounds)
-                without = without or taken
-                row = f"{name:16} {agent:6} {label:15} {taken / len(jobs) * 1e6:8.0f}"
-                print(f"{row} {taken / without:9.2f} {taken / compiled:11.1f}", flush=True)
+        measure(name, platform, load_workload("lublin_4000", platform)[: asked.jobs], asked)
+    for name in asked.traces:
+        file, nodes, cores = TRACES[name]
+        platform = hdsim.Platform.homogeneous(nodes, cores, power_per_core=80 / cores, states=STATES)
+        measure(name, platform, load_workload(str(asked.folder / file), platform)[: asked.jobs], asked)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ class PowerManagement:
 
     Attributes:
         platform: The platform.
+        suspend_time: Seconds for which a node is idle before it is switched off; infinite for never.
+        least_spare: Nodes that are kept up and idle at least.
         excluded: (N,) nodes that are never switched off by the time-out.
         suspend_rate, resume_rate: Nodes that begin to go down, or to boot, within any 60 s; infinite for no limit.
         resume_timeout: Seconds after the begin of a boot that fails until the node is out of service.
@@ -121,7 +123,9 @@ class PowerManagement:
                 "a node type)",
                 where="power",
             )
-        self._timeout = math.inf if suspend_time is None else duration(suspend_time, "power.suspend_time", zero=True)
+        self.suspend_time = (
+            math.inf if suspend_time is None else duration(suspend_time, "power.suspend_time", zero=True)
+        )
         self.suspend_rate, self.resume_rate = (math.inf if rate is None else rate for rate in rates.values())
         self.resume_timeout = duration(resume_timeout, "power.resume_timeout")
         slowest = float(platform.state_seconds[NodeState.BOOTING][platform.can_sleep].max(initial=0.0))
@@ -133,7 +137,7 @@ class PowerManagement:
         if boot_failure and any(each.hard and len(each.times) > 1 for each in self.caps):
             message = "expected 0 under a hard cap that changes, since a boot that fails lasts longer than planned"
             raise ConfigError(message, where="power.boot_failure")
-        self.boot_failure, self._spare = float(boot_failure), spare
+        self.boot_failure, self.least_spare = float(boot_failure), spare
         self.repair = math.inf if repair is None else duration(repair, "power.repair", zero=True)
         self.excluded = ~platform.can_sleep | _named(platform, exclude)
 
@@ -151,7 +155,7 @@ class PowerManagement:
             nodes: (n,) nodes that are up and idle, and not excluded.
             cluster: The cluster.
         """
-        return self._timeout
+        return self.suspend_time
 
     def spare(self, cluster: Cluster) -> tuple[int, float]:
         """Number of nodes that are kept up and idle, or are booted to be, and until when unless something happens.
@@ -161,7 +165,7 @@ class PowerManagement:
         Args:
             cluster: The cluster.
         """
-        return self._spare, math.inf
+        return self.least_spare, math.inf
 
 
 class PredictiveSuspend(PowerManagement):

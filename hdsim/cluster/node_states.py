@@ -158,6 +158,11 @@ class NodeStates:
         self.due.append((float(self.ready[node]), node))
         return float(self.ready[node])
 
+    def assume(self, state: Ints, ready: Floats, since: Floats, spans: list[tuple[int, int, float, float]]) -> None:
+        """Takes the states over that another simulation has ended in: (N,) states, see `ready`, since when, `spans`."""
+        self.state[:], self.ready[:], self._since[:], self.spans = state, ready, since, spans
+        self.n_away = int((state != _ON).sum())
+
     def all_spans(self, now: float) -> list[tuple[int, int, float, float]]:
         """Returns `spans`, and the present ones until now."""
         away = np.flatnonzero(self.state != _ON).tolist()

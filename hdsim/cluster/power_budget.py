@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from hdsim.util.arrays import Flags, Floats, Ints
 
 #: Relative rounding of sums of watts.
-_ROUNDING = 1e-12
+ROUNDING = 1e-12
 #: Share of the highest power of the machine by which a bound is looser.
-_SLACK = 1e-9
+SLACK = 1e-9
 
 
 def refuse_hard_caps(budget: PowerBudget | None, name: str) -> None:
@@ -56,6 +56,8 @@ class PowerBudget:
     Attributes:
         caps: The caps.
         only_nominal: Whether all queued jobs start at the nominal frequency, for which there are closer bounds.
+        least: Least W that a busy core adds: beside another one of its processor.
+        highest: W of all nodes, whatever they do, at most.
         can_boot: (N,) whether each node can boot beside idle ones under the lowest values of its caps.
 
     Args:
@@ -75,16 +77,15 @@ class PowerBudget:
         self._watts: Floats = np.nan_to_num(platform.state_watts)
         self._owner = platform.core_processor
         self.can_boot = self._bootable()
-        # Least watts that a busy core adds: beside another one of its processor.
-        self._least = float(platform.power.min()) * (PSTATES[COMPUTING].power - float(IDLE_POWER[1]))
+        self.least = float(platform.power.min()) * (PSTATES[COMPUTING].power - float(IDLE_POWER[1]))
         self._frequencies = platform.frequencies
         # The same at the frequency that draws least.
-        self._cheapest = self._least
+        self._cheapest = self.least
         if self._frequencies is not None:
             more = self._frequencies.more.min(axis=0)[platform.processor_type]
             busy = platform.power * (PSTATES[COMPUTING].power - float(IDLE_POWER[1])) + more
             self._cheapest = float(busy.min())
-        self._highest = float((platform.power * platform.cores_per_processor).sum() + self._watts.max(axis=0).sum())
+        self.highest = float((platform.power * platform.cores_per_processor).sum() + self._watts.max(axis=0).sum())
         # Of the processors that draw most the cores and their watts; cores of the largest node; watts of a node in use.
         most, in_use = int(np.argmax(platform.power)), self._watts[NodeState.ON] - self._watts[NodeState.IDLE]
         cores, widest = int(platform.cores_per_processor[most]), int(platform.node_cpu_cores.max())
@@ -180,7 +181,7 @@ class PowerBudget:
             if bound > 0 and room < math.inf and self.only_nominal:
                 arrays = self._processors, self._of_core, CORE_SHARES, self._states.state, self._watts
                 # Rounding of the sums of the whole machine is far below that.
-                bound = min(bound, float(most_cores(room + _SLACK * self._highest, self._held, *arrays)))
+                bound = min(bound, float(most_cores(room + SLACK * self.highest, self._held, *arrays)))
             self._room = moment, bound
         return self._room[1]
 
@@ -204,7 +205,7 @@ class PowerBudget:
             if cap not in self._whole and not cap.nodes[nodes].any():
                 continue
             for date, watts in self._lows(cap, now, end):
-                if self._committed(cap, date, now, added, asleep, ready, beyond=beyond) > watts * (1 + _ROUNDING):
+                if self._committed(cap, date, now, added, asleep, ready, beyond=beyond) > watts * (1 + ROUNDING):
                     broken = broken | cap.nodes
                     break
         return broken
@@ -216,7 +217,7 @@ class PowerBudget:
             if not cap.nodes[node]:
                 continue
             for date, watts in self._lows(cap, now, until):
-                if self._committed(cap, date, now, changed=node, more=more) > watts * (1 + _ROUNDING):
+                if self._committed(cap, date, now, changed=node, more=more) > watts * (1 + ROUNDING):
                     return False
         return True
 
@@ -235,13 +236,13 @@ class PowerBudget:
         for cap in self._whole:
             for date, watts in self._lows(cap, begin, end):
                 committed = self._committed(cap, date, now, added, beyond=beyond)
-                least = min(least, watts * (1 + _ROUNDING) - committed)
+                least = min(least, watts * (1 + ROUNDING) - committed)
         return least
 
     def most_cores(self, watts: float) -> float:
         """Returns an upper bound of the cores of a job that adds at most some watts."""
-        least = self._least if self.only_nominal else self._cheapest
-        return watts * (1 + _ROUNDING) / least if least > 0 else math.inf
+        least = self.least if self.only_nominal else self._cheapest
+        return watts * (1 + ROUNDING) / least if least > 0 else math.inf
 
     def least_more(self, before: float, ghz: float) -> float:
         """Returns a lower bound of the W that a core draws more at a frequency than at another one, NaN: nominal."""
@@ -254,10 +255,9 @@ class PowerBudget:
 
         It is the present time, an expected end of a job or a step of a cap; infinite if there is none.
         """
-        dates = {begin, *(end for end in self._ends.values() if end > begin)}
-        for cap in self._whole:
-            dates.update(cap.times[cap.times > begin].tolist())
-        ordered = sorted(dates)
+        ends = np.fromiter(self._ends.values(), np.float64, len(self._ends))
+        dates = np.concatenate([ends, *(cap.times for cap in self._whole)])
+        ordered = [begin, *np.unique(dates[dates > begin]).tolist()]
         if self.steady:
             # With constant caps there is ever more room.
             low, high = 0, len(ordered)

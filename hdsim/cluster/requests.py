@@ -139,6 +139,16 @@ class Requests(NamedTuple):
             kind = of_job[job] = of_chunk.setdefault(self.chunk(job), len(of_chunk))
         return kind
 
+    def codes(self) -> Ints:
+        """Returns (J,) numbers that are equal for jobs of equal requests and constraints, in any order."""
+        code = np.zeros(len(self.size), np.int64)
+        constraints = None if self.places is None else self.places.of_job
+        for column in (self.size, self.memory, self.gpus, self.cpu, self.storage, constraints):
+            if column is not None and any(value != column[0] for value in column):
+                values, of_job = np.unique(np.array(column), return_inverse=True)
+                code = np.unique(code * len(values) + of_job, return_inverse=True)[1]
+        return code
+
     def check_gpus(self, job: int, ids: Ints, platform: Platform) -> None:
         """Checks that (n,) ids of cores and GPUs have as many GPUs to the cores on each node as a job asked for.
 

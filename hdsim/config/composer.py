@@ -55,6 +55,8 @@ FAULTS = (
     OverflowError,
 )
 
+#: Keys of compositions that are none of runs.
+_BESIDE = ("hydra", "experiment", "tune")
 #: Settings of `hydra/launcher=ray`, see docs/run.md.
 _RAY = {"_target_": "hdsim.runs.launchers.RayLauncher", "address": None, "num_cpus": 1, "max_retries": 3}
 #: Extras of hdsim that launchers of Hydra come with.
@@ -190,6 +192,11 @@ class Composer:
         for text in given:
             if text.startswith("site="):
                 self._read_sites(text.partition("=")[2].split(","))
+            elif text.startswith("agent="):
+                # A composition that does not find one is made twice. An option of this name in a file comes first.
+                for name in set(text.partition("=")[2].split(",")) - self._installed["agent"]:
+                    with contextlib.suppress(ConfigError):
+                        self._add_agent(name)
         return _with_site(given, trains=self._config_name == "train")
 
     def _read_sites(self, paths: Sequence[str]) -> None:
@@ -221,6 +228,14 @@ class Composer:
         composed = self._compose(overrides, RunMode.RUN)
         composed.hydra.mode = RunMode.RUN
         return self._composition(composed)
+
+    def options(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """Returns the values of options, resolved and not checked; those without a default are ``???``.
+
+        Raises:
+            ConfigError: An override is wrong, or a value cannot be resolved.
+        """
+        return resolved(self._compose(overrides, RunMode.RUN), without=_BESIDE, complete=False)
 
     def is_sweep(self, overrides: Sequence[str]) -> bool:
         """Whether the configuration requests a sweep (``hydra.mode``), as an experiment may."""
@@ -333,14 +348,21 @@ class Composer:
         if group != "agent":
             return False
         try:
-            settings = parse_name(name)
+            self._add_agent(name)
         except ConfigError as unknown:
             options = self._options("agent")
             meant = "" if "did you mean" in unknown.message else nearest(name, options)
             message = f"{unknown.message}; further options: {', '.join(options)}{meant}"
             raise ConfigError(message, where="agent") from error
-        self._add_option("agent", name, {"defaults": ["classic", "_self_"], **settings})
         return True
+
+    def _add_agent(self, name: str) -> None:
+        """Makes the short name of an agent an option.
+
+        Raises:
+            ConfigError: There is no such agent.
+        """
+        self._add_option("agent", name, {"defaults": ["classic", "_self_"], **parse_name(name)})
 
     def _explain(self, error: Exception, overrides: Sequence[str]) -> ConfigError:
         """Describes an error of Hydra or OmegaConf in one line with the allowed values."""
@@ -555,19 +577,19 @@ def plain(composed: DictConfig) -> dict[str, Any]:
     Raises:
         ConfigError: A value is missing, cannot be resolved, or is wrong.
     """
-    return check(resolved(composed, without=("hydra", "experiment", "tune")))
+    return check(resolved(composed, without=_BESIDE))
 
 
-def resolved(composed: DictConfig, without: Container[str] = ()) -> dict[str, Any]:
+def resolved(composed: DictConfig, without: Container[str] = (), *, complete: bool = True) -> dict[str, Any]:
     """Returns the values of a configuration but for some keys, with references resolved.
 
     Raises:
-        ConfigError: A value is missing, or cannot be resolved.
+        ConfigError: A value is missing, unless it need not be `complete`, or cannot be resolved.
     """
     try:
         values = {str(key): composed[key] for key in composed if key not in without}
         return {
-            key: OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+            key: OmegaConf.to_container(value, resolve=True, throw_on_missing=complete)
             if OmegaConf.is_config(value)
             else value
             for key, value in values.items()

@@ -1,40 +1,31 @@
-"""Compilation of kernels by numba, once per machine (see :mod:`hdsim.kernels.cache`).
+"""Kernels: functions that numba compiles, once per machine (see :mod:`hdsim.kernels.machine_code`).
 
-Without a writable folder, each process compiles the kernels that it calls; without numba, kernels are ordinary Python
-functions.
+numba is imported when a kernel is first called, a third of a second that a process without such a call does not spend.
+Without numba, kernels are ordinary Python functions.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import gc
 import logging
-import sys
+import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any, TypeVar
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, update_wrapper
+from types import ModuleType
+from typing import Any, TypeVar
 
-from hdsim.kernels.cache import folder_of, writable_folder
+import numpy as np
 
 log = logging.getLogger(__name__)
 
-#: Begin of the names of modules whose machine code is kept.
-PREFIX = f"{__name__.partition('.')[0]}."
-
-_HAS_NUMBA = False
-try:
-    import numba
-    from numba.core import event
-    from numba.core.compiler_lock import global_compiler_lock
-
-    from hdsim.kernels import numba_internals
-
-    _HAS_NUMBA = True
-except ImportError as error:
-    log.warning("numba cannot be used (%s): loops run in Python, about a hundred times slower", error)
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_LOCK = threading.RLock()
+_COMPILED, _INTERPRETED, _WITHIN_INTERPRETED = range(3)
+#: How this thread runs kernels.
+_mode: ContextVar[int] = ContextVar("mode", default=_COMPILED)
+#: What is to be done before the next kernel is compiled.
+_preparations: list[Callable[[], None]] = []
 
 
 def lean_kernel(function: _Function) -> _Function:
@@ -62,106 +53,82 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
         allocates: See :func:`lean_kernel`.
         reorders: Sums may be taken in another order, several terms at a time; the order is the same at each call.
     """
-    if not _HAS_NUMBA:
-        return function
-    options: Any = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": allocates}
-    options["no_cfunc_wrapper"] = True
-    if reorders:
-        options["fastmath"] = {"reassoc", "contract", "nsz"}
-    inner: Any = {"no_cpython_wrapper": True, **options, **numba_internals.PART_OPTIONS}
-    part: Any = numba.njit(**inner)(function)
-    if part is function:  # with NUMBA_DISABLE_JIT=1
-        return function
-    _compile_in_turn(part)
-    if inline:
-        return part
-    # Digests cover the kernels of hdsim only.
-    folder = folder_of(function.__module__) if function.__module__.startswith(PREFIX) else None
-    with _kept_in(folder):
-        compiled: Any = numba.njit(cache=folder is not None, **options)(function)
-        if folder is not None:
-            numba_internals.load_quickly(compiled)
-    _compile_in_turn(compiled)
-    # A kernel is a part of the kernels that call it, but for one that calls itself (or has an attribute of its name).
-    if function.__name__ not in function.__code__.co_names:
-        compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
-    return compiled
+    made: Any = _Kernel(function, inline=inline, allocates=allocates, reorders=reorders)
+    return made
 
 
-def _compile_in_turn(compiled: Any) -> None:
-    """Has a kernel compiled by one process at a time, and for types only: not once more for each constant argument.
+@contextmanager
+def interpreted(is_small: bool) -> Iterator[None]:
+    """Has this thread run kernels as Python functions meanwhile if its work `is_small` and no kernel is compiled yet.
 
-    Other processes may compile the kernels of other modules meanwhile.
+    The results are the same. Work of a few hundredths of a second is done before numba is imported.
     """
-    for_types = compiled.compile
-
-    def compile_in_turn(types: Any) -> Any:
-        with _in_turn(compiled.py_func.__module__), _without_collections():
-            return for_types(tuple(numba.types.unliteral(each) for each in types))
-
-    compiled.compile = compile_in_turn
-
-
-@contextlib.contextmanager
-def _kept_in(folder: Path | None) -> Iterator[None]:
-    """Has numba keep in a folder the machine code of the kernels that are defined meanwhile."""
-    settings = vars(numba.config)
-    chosen = settings["CACHE_DIR"]
-    settings["CACHE_DIR"] = chosen if folder is None else str(folder)
+    if not is_small or _machine_code.cache_info().currsize:
+        yield
+        return
+    before = _mode.set(_INTERPRETED)
     try:
         yield
     finally:
-        settings["CACHE_DIR"] = chosen
+        _mode.reset(before)
 
 
-if _HAS_NUMBA:
-    _HELD: list[IO[str]] = []  # the open file of the lock while this process compiles
+def before_compilation(prepare: Callable[[], None]) -> None:
+    """Has a function called before the next kernel is compiled or loaded by numba."""
+    _preparations.append(prepare)
 
-    @contextlib.contextmanager
-    def _in_turn(module: str) -> Iterator[None]:
-        """Lets one process at a time compile kernels of a module; the others then find its machine code."""
-        folder = folder_of(module) if module.startswith(PREFIX) else writable_folder()
-        with global_compiler_lock:
-            if folder is None or _HELD:  # a kernel that another one calls
-                yield
-                return
-            with (folder / ".lock").open("w") as file:
-                with contextlib.suppress(OSError):  # a file system without locks
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                _HELD.append(file)
-                try:
-                    yield
-                finally:
-                    _HELD.clear()
 
-    @contextlib.contextmanager
-    def _without_collections() -> Iterator[None]:
-        """Collects no garbage, which takes a sixth of the time of a compilation: its objects live on."""
-        collects = gc.isenabled()
-        gc.disable()
+class _Kernel:
+    """A kernel in place of its function.
+
+    Attributes:
+        py_func: The function.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: bool) -> None:
+        update_wrapper(self, function)
+        self.py_func, self._options = function, options
+        self._compiled: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        mode = _mode.get()
+        if mode == _COMPILED:
+            return (self._compiled or self.compiled)(*arguments)
+        if mode == _WITHIN_INTERPRETED:
+            return self.py_func(*arguments)
+        before = _mode.set(_WITHIN_INTERPRETED)
         try:
-            yield
+            with np.errstate(all="ignore"):  # as in machine code
+                return self.py_func(*arguments)
         finally:
-            if collects:
-                gc.enable()
+            _mode.reset(before)
 
-    class _Notice(event.Listener):
-        """Announces the first compilation of a process, on a terminal or else in the log."""
+    def __reduce__(self) -> str:
+        return self.py_func.__qualname__
 
-        given = False
+    @property
+    def compiled(self) -> Any:
+        """The dispatcher of numba, or the function if there is none."""
+        with _LOCK:
+            if self._compiled is None:
+                code = _machine_code()
+                while _preparations and code is not None:
+                    _preparations.pop()()
+                self._compiled = self.py_func if code is None else code.dispatcher(self.py_func, **self._options)
+        return self._compiled
 
-        def on_start(self, event: Any) -> None:
-            if self.given or not event.data["dispatcher"].py_func.__module__.startswith(PREFIX):
-                return
-            self.given = True
-            kept = "once on this machine" if writable_folder() else "in each process, since no cache is writable"
-            message = f"compiling the kernels that this run needs ({kept}, up to a minute) ..."
-            if sys.stderr.isatty():
-                print(message, file=sys.stderr)
-            else:
-                log.info(message)
+    @property
+    def _numba_type_(self) -> Any:
+        """The type by which numba knows a kernel in other ones."""
+        return self.compiled._numba_type_
 
-        def on_end(self, event: Any) -> None:
-            pass
 
-    event.register("numba:compile", _Notice())
+@cache
+def _machine_code() -> ModuleType | None:
+    """Returns the module that compiles, None without numba."""
+    try:
+        from hdsim.kernels import machine_code
+    except ImportError as error:
+        log.warning("numba cannot be used (%s): loops run in Python, about a hundred times slower", error)
+        return None
+    return machine_code

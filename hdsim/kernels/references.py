@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from hdsim.kernels.compiling import part_of_kernel
+from hdsim.kernels.compiling import before_compilation
 
 _Tuple = TypeVar("_Tuple")
 
@@ -22,15 +22,19 @@ def by_reference(parts: _Tuple) -> _Tuple:
     return parts
 
 
-try:
-    from numba.core import cgutils, types
-    from numba.core.imputils import impl_ret_borrowed
-    from numba.core.typing.templates import AttributeTemplate, infer_getattr
-    from numba.extending import lower_builtin, lower_getattr_generic, models, register_model, type_callable
-except ImportError:
-    # A numba with other internals, or none: by value.
-    by_reference = part_of_kernel(by_reference)
-else:
+def _adapt_numba() -> None:
+    """Has numba hand over pointers; one with other internals hands over values."""
+    try:
+        from numba.core import cgutils, types
+        from numba.core.imputils import impl_ret_borrowed
+        from numba.core.typing.templates import AttributeTemplate, infer_getattr
+        from numba.extending import lower_builtin, lower_getattr_generic, models, register_model, type_callable
+    except ImportError:
+        from numba.extending import overload
+
+        options: Any = {"_nrt": False}
+        overload(by_reference, jit_options=options)(lambda parts: lambda parts: parts)
+        return
 
     class Reference(types.Type):
         """Pointer to a named tuple."""
@@ -84,3 +88,6 @@ else:
         if isinstance(parts, Reference):
             return cgutils.alloca_once_value(builder, builder.load(value))
         return cgutils.alloca_once_value(builder, context.data_model_manager[parts].as_data(builder, value))
+
+
+before_compilation(_adapt_numba)

@@ -26,7 +26,7 @@ from hdsim.facility.quantities import QUANTITIES
 from hdsim.platform.power import COMPUTING, IDLE_POWER, PSTATES
 from hdsim.results import series
 from hdsim.results.segments import powered_until
-from hdsim.util.arrays import Floats, Ints
+from hdsim.util.arrays import Floats, Ints, distinct
 
 if TYPE_CHECKING:
     from hdsim.results.replay import FullReplay
@@ -107,7 +107,7 @@ class Costs:
         for line in facility.uncovered(power.end):
             log.warning("%s; what depends on it is null", line)
         self.end = power.end
-        times = np.union1d(power.times, facility.changes(0.0, self.end))
+        times = distinct(power.times, facility.changes(0.0, self.end))
         self.times = times[(times == 0) | ((times > 0) & (times < self.end))]
         machine = power.at(self.times)
         self.watts = machine * facility.factor(self.times, machine)
@@ -216,7 +216,7 @@ class Costs:
         begins = begins[(begins < end) | (begins == 0)]
         bounds = np.append(begins, max(end, 0.0))
         amounts = np.diff(_at(self._knots, self._meters, bounds), axis=1)
-        times = np.union1d(self.times, begins)
+        times = distinct(self.times, begins)
         first = np.searchsorted(times, begins)
         peaks = np.maximum.reduceat(self.watts[np.searchsorted(self.times, times, side="right") - 1], first)
         seconds = np.diff(bounds)

@@ -19,6 +19,7 @@ from hdsim.cluster.state import UNFINISHED, FinalState
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES, state_energy
 from hdsim.scheduling.rules import TAU
+from hdsim.util.arrays import distinct
 from hdsim.workload.slack import slack_of
 
 if TYPE_CHECKING:
@@ -352,15 +353,16 @@ def node_states(result: FullReplay) -> dict[str, float]:
     joules = state_energy(platform, seconds)
     joules[NodeState.IDLE] += idle
     joules[NodeState.ON] = result.energy_joules - joules[NodeState.IDLE :].sum()
-    boots = spans.state == NodeState.BOOTING
-    ends = zip(spans.node[boots].tolist(), spans.end[boots].tolist(), strict=True)
-    outages = result.outages
-    failed = set() if outages is None else set(zip(outages.node.tolist(), outages.down.tolist(), strict=True))
+    boots, outages, failed = spans.state == NodeState.BOOTING, result.outages, 0
+    if outages is not None:
+        begins = set(zip(outages.node.tolist(), outages.down.tolist(), strict=True))
+        ends = zip(spans.node[boots].tolist(), spans.end[boots].tolist(), strict=True)
+        failed = sum(end in begins for end in ends)
     return {
         **{f"node_hours_{name}": float(seconds[row].sum()) / 3600.0 for row, name in enumerate(_STATES)},
         **{f"joules_{name}": float(joules[row]) for row, name in enumerate(_STATES)},
         "boots": float(boots.sum()),
-        "failed_boots": float(sum(end in failed for end in ends)),
+        "failed_boots": float(failed),
     }
 
 
@@ -490,7 +492,7 @@ def loss_of_capacity(result: FullReplay) -> float:
     from hdsim.results import series
 
     busy, queued, down = series.busy_cores(result), series.queued_cores(result), series.down_cores(result)
-    times = np.union1d(np.union1d(busy.times, queued.times), down.times)
+    times = distinct(busy.times, queued.times, down.times)
     idle = np.minimum(result.platform.n_cpu_cores - busy.at(times) - down.at(times), queued.at(times))
     lost = series.StepFunction(times, idle, result.end_time).within(result.period)
     capacity = result.platform.n_cpu_cores * (lost.end - lost.times[0])

@@ -16,6 +16,7 @@ from hdsim.cluster.state import FinalState
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES, busy_nodes_after, power_after
 from hdsim.results.segments import powered_until
+from hdsim.util.arrays import distinct
 
 if TYPE_CHECKING:
     from hdsim.platform.states import Cap
@@ -84,7 +85,7 @@ class StepFunction:
         first = np.flatnonzero(np.diff(stretch, prepend=-1))
         last = np.append(first[1:], len(stretch)) - 1
         by_value = np.lexsort((self.values, stretch))
-        kept = np.unique(np.concatenate([first, by_value[first], by_value[last], last]))
+        kept = distinct(first, by_value[first], by_value[last], last)
         return StepFunction(self.times[kept], self.values[kept], self.end)
 
     def stretches(self, count: int) -> tuple[Floats, Floats, Floats, Floats]:
@@ -94,7 +95,7 @@ class StepFunction:
             Begins of the stretches in seconds, exact means over time, lowest and highest values, each (C,).
         """
         begins = np.linspace(self.times[0], self.end, count + 1)[:-1]
-        times = np.union1d(self.times, begins)
+        times = distinct(self.times, begins)
         values, first = self.at(times), np.searchsorted(times, begins)
         seconds = np.diff(times, append=max(self.end, float(times[-1])))
         means = np.add.reduceat(values * seconds, first) / np.add.reduceat(seconds, first)
@@ -175,7 +176,7 @@ def load_imbalance(result: Replay) -> StepFunction:
     after = np.cumsum(change)
     mean = accumulate(times, change / len(capacity), result.end_time)
     square = accumulate(times, change * (2 * after - change) / len(capacity), result.end_time)
-    times = np.union1d(mean.times, square.times)
+    times = distinct(mean.times, square.times)
     return StepFunction(times, np.sqrt(np.maximum(square.at(times) - mean.at(times) ** 2, 0.0)), result.end_time)
 
 
@@ -225,7 +226,7 @@ def nodes_by_state(result: Replay) -> dict[str, StepFunction]:
     for state in (NodeState.GOING_DOWN, NodeState.OFF, NodeState.BOOTING):
         found[state.name.lower()] = _away(result, state, np.ones(result.platform.n_nodes))
     found["down"] = down_nodes(result)
-    times = np.unique(np.concatenate([steps.times for steps in found.values()]))
+    times = distinct(*(steps.times for steps in found.values()))
     idle = np.full(len(times), nodes)
     for steps in found.values():
         idle -= steps.at(times)
@@ -327,7 +328,7 @@ def power(result: Replay, nodes: NDArray[np.bool_] | None = None) -> StepFunctio
     if watts[: NodeState.GOING_DOWN].any():
         base, more = float(watts[NodeState.IDLE].sum()), watts[NodeState.ON] - watts[NodeState.IDLE]
         parts.append(_steps(times[events], base + busy_nodes_after(platform, ran.held, events, more), end, base))
-    times = np.unique(np.concatenate([steps.times, *(part.times for part in parts)]))
+    times = distinct(steps.times, *(part.times for part in parts))
     times = times[times <= end]
     values = steps.at(times)
     for part in parts:
@@ -339,7 +340,7 @@ def above(result: Replay, cap: Cap) -> StepFunction:
     """Power in W by which some nodes exceed a limit, 0 below it; a thousandth of a millionth of it is rounding."""
     found = power(result, None if cap.nodes.all() else cap.nodes)
     limit = StepFunction(cap.times, cap.watts, found.end)
-    times = np.union1d(found.times, cap.times[cap.times < found.end])
+    times = distinct(found.times, cap.times[cap.times < found.end])
     values, most = found.at(times), limit.at(times)
     return StepFunction(times, np.where(values > most * (1 + 1e-9), values - most, 0.0), found.end)
 
@@ -354,7 +355,7 @@ def _counted(begins: Floats, ends: Floats, amounts: Floats, end: float, times_ea
     for amount in np.unique(amounts).tolist():
         here = amounts == amount
         number = _between(begins[here], ends[here], counts[here], end)
-        times = np.union1d(total.times, number.times)
+        times = distinct(total.times, number.times)
         total = StepFunction(times, total.at(times) + amount * number.at(times), end)
     return total
 

@@ -43,6 +43,10 @@ def _begins(inputs: Any, directory: Path) -> None:
     """Checks nothing."""
 
 
+def _is_not_small(config: Mapping[str, Any], inputs: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Command:
     """Steps of a command such as ``hdsim run`` for one configuration; its functions can be pickled.
@@ -58,6 +62,7 @@ class Command:
         write: Writes the result to the run directory and returns facts for the manifest; None for a replay.
         metrics: Main metrics, the most important first; smaller is better.
         begun: Checks that the run can continue from what an earlier one has left in the directory.
+        is_small: Whether a run takes less time with interpreted kernels than the import of a compiler.
     """
 
     name: str
@@ -68,6 +73,7 @@ class Command:
     write: Callable[[Path, Any], dict[str, Any]] | None = None
     metrics: Sequence[str] = ("makespan", "mean_waiting_time", "mean_bounded_slowdown", "utilization", "energy_joules")
     begun: Callable[[Any, Path], object] = _begins
+    is_small: Callable[[Mapping[str, Any], Any], bool] = _is_not_small
 
 
 @dataclass(frozen=True)

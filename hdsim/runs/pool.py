@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PRELOADED = (
     "hdsim.backends.sim",
     "hdsim.config.composer",
+    "hdsim.kernels.machine_code",
     "hdsim.platform.load",
     "hdsim.results.run_directory.directory",
     "hdsim.runs.pool",

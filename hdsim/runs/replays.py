@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.config.inputs import read_platform, read_workload
 from hdsim.errors import ConfigError
 from hdsim.runs.command import Command
-from hdsim.simulation.setup import MODELS
+from hdsim.simulation.setup import MODELS, make_model
 
 if TYPE_CHECKING:
     from hdsim.backends.base import Backend
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
+
+#: Most jobs of a replay whose kernels are interpreted.
+_FEW_JOBS = 32
 
 
 @dataclass(frozen=True)
@@ -83,4 +86,21 @@ def replay(
     return result, {"backend": facts} if facts else {}
 
 
-COMMAND = Command("run", build_replay, replay)
+def is_small(config: Mapping[str, Any], inputs: Inputs) -> bool:
+    """Returns whether a replay takes less time with interpreted kernels than the import of a compiler.
+
+    These are at most 32 jobs, on at most 256 processors or fewer jobs accordingly, that compiled code replays.
+    """
+    from hdsim.backends.sim import Sim
+    from hdsim.scheduling.agent import stock_rules
+    from hdsim.simulation.compiled import has_kernel, has_plain_jobs
+
+    jobs, platform, rules = len(inputs.workload), inputs.platform, stock_rules(inputs.agent)
+    few = jobs <= _FEW_JOBS and jobs * platform.n_processors <= _FEW_JOBS * 256
+    if rules is None or not few or not isinstance(inputs.backend, Sim):
+        return False
+    models = [make_model(group, config[group], platform) for group in MODELS if group != "contention"]
+    return has_kernel(rules) and has_plain_jobs(platform, inputs.workload) and all(model is None for model in models)
+
+
+COMMAND = Command("run", build_replay, replay, is_small=is_small)

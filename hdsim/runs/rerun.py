@@ -131,12 +131,16 @@ class Original:
 
     def import_modules(self) -> None:
         """Makes the modules of the run, rather than others of their names, importable in any working directory."""
+        folders: dict[str, None] = {}
         for entry in self._inputs:
             if entry["kind"] == "module":
                 folder = self._present(entry["path"]).parent
                 while (folder / "__init__.py").is_file():
                     folder = folder.parent
-                sys.path.insert(0, str(folder))
+                folders.pop(str(folder), None)
+                folders[str(folder)] = None
+        # Each once: what looks for packages reads every entry of the path.
+        sys.path[:0] = reversed(folders)
 
     def compare(self, directory: Path) -> Iterator[tuple[str, str | None]]:
         """Compares the results of a repetition in another directory, byte by byte.

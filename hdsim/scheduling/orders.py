@@ -311,7 +311,7 @@ def learned(
     commit_head: bool = False,
 ) -> Scores:
     """Scores of a network that evolution has trained on replays of many machines."""
-    from hdsim.scheduling.learned.order import scores  # it loads numba
+    from hdsim.scheduling.learned.order import scores
 
     return scores(jobs, queued, cluster, network, backfill, commit_head)
 

@@ -27,7 +27,6 @@ from hdsim.results.moment import Moment
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import StockRules, stock_rules
 from hdsim.scheduling.kernels.profiles import make_profile
-from hdsim.scheduling.learned import order as learned
 from hdsim.scheduling.machine import loop
 from hdsim.scheduling.machine.loop import Replay
 from hdsim.scheduling.machine.queue_tree import make_queue_tree
@@ -41,6 +40,7 @@ from hdsim.util.intervals import IntervalSets
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
     from hdsim.platform.model import Platform
+    from hdsim.scheduling.learned import order as learned
     from hdsim.simulation.setup import ReplaySetup
     from hdsim.simulation.terminal import ReplayBar
     from hdsim.workload.model import Workload
@@ -117,6 +117,8 @@ def make_replay(
     walltime = workload.walltime.copy() if kill_at_walltime else np.zeros(0)
     ends_in_delay = workload.ends_in_delay.copy() if kill_at_walltime else np.zeros(0, bool)
     if not rules.static:
+        from hdsim.scheduling.learned import order as learned
+
         return learned.make_replay(
             learned.columns_of(workload),
             workload.runtime.copy(),
@@ -165,6 +167,8 @@ def make_checks(rules: StockRules, cores: int) -> learned.Checks | None:
     """Returns the checks of a replay under a network, None for another order."""
     if rules.order.network is None:
         return None
+    from hdsim.scheduling.learned import order as learned
+
     rule = NUMBERS[rules.backfill], rules.commit_head
     return learned.Checks(learned.read_networks(rules.order.network, *rule), cores, *rule)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hdsim.cluster.stores.sleeping import SleepingCores
+from hdsim.errors import ConfigError
 from hdsim.platform.node_state import NodeState
 from hdsim.simulation.agenda import AFTER_ENDS
 from hdsim.util.copies import with_own_containers
@@ -101,7 +102,8 @@ class NodePower:
         """Takes note that a job waits no longer."""
         del self._missing[job]
         self.doomed.discard(job)
-        self._waiting = {node: tuple(each for each in jobs if each != job) for node, jobs in self._waiting.items()}
+        left = ((node, tuple(each for each in jobs if each != job)) for node, jobs in self._waiting.items())
+        self._waiting = {node: jobs for node, jobs in left if jobs}
 
     def confirm(self, nodes: list[int]) -> bool:
         """Makes changes of nodes that the backend has seen end; returns whether all of these were under way."""
@@ -269,7 +271,14 @@ class NodePower:
             self._await(nodes[seconds == wait], wait)
 
     def _await(self, nodes: Ints, wait: float) -> None:
-        """Begins the time-out of nodes that are idle from now on, in seconds."""
+        """Begins the time-out of nodes that are idle from now on, in seconds.
+
+        Raises:
+            ConfigError: Power management has chosen another time-out than at least 0 s.
+        """
+        if not wait >= 0:
+            name = type(self._management).__name__
+            raise ConfigError(f"expected time-outs of at least 0 s from {name}, got {wait:g}", where="power")
         self._expire(nodes, self._engine.cluster.now + wait)
 
     def _expire(self, nodes: Ints, date: float) -> None:
@@ -297,6 +306,11 @@ class NodePower:
         self._timed_out.extend(zip(over.tolist(), self._idle_since[over].tolist(), strict=True))
         self._suspend(None)
 
+    def _resume(self, _: None) -> None:
+        """Switches off further nodes, as the rate allows again; as in `_time_out` those that have served a job stay."""
+        self._watch()
+        self._suspend(None)
+
     def _suspend(self, _: None) -> None:
         """Switches off nodes whose time is over and that are still idle, as many as the rate allows."""
         cluster, rate, recent = self._engine.cluster, self._management.suspend_rate, self._suspended
@@ -314,7 +328,7 @@ class NodePower:
                 if now < recent[0] + _MINUTE:
                     if self._resumes_at <= now:
                         self._resumes_at = recent[0] + _MINUTE
-                        self._engine.schedule_at(self._resumes_at, self._suspend, None, AFTER_ENDS)
+                        self._engine.schedule_at(self._resumes_at, self._resume, None, AFTER_ENDS)
                     break
                 recent.popleft()
             # Under a hard cap nodes stay up while jobs wait on an idle machine, and are woken one after the other.

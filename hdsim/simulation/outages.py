@@ -10,6 +10,7 @@ import numpy as np
 import simpy
 
 from hdsim.cluster.state import FinalState
+from hdsim.errors import ConfigError
 from hdsim.failures import Failures
 from hdsim.simulation.agenda import AFTER_ENDS
 from hdsim.util.copies import with_own_containers
@@ -58,7 +59,7 @@ class NodeOutages:
 
     def __init__(self, engine: OutageEngine, failures: Failures, rng: np.random.Generator | None) -> None:
         self._engine = engine
-        self._interval = failures.checkpoint_interval
+        self._interval, self._model = failures.checkpoint_interval, type(failures).__name__
         self._max_restarts = failures.max_restarts
         # Per node that is down: the reasons, None for the failure model, and its row in `cluster.outages`.
         self._reasons: dict[int, dict[simpy.Event | None, None]] = {}
@@ -105,7 +106,16 @@ class NodeOutages:
             )
 
     def _schedule_next(self, node: int) -> None:
+        """Schedules the next outage of a node by the failure model.
+
+        Raises:
+            ConfigError: It begins in the past, or ends before it begins.
+        """
         down, up = next(self._coming[node], (math.inf, math.inf)) if self._coming else (math.inf, math.inf)
+        now = self._engine.cluster.now
+        if not now <= down <= up:
+            told = f"expected outages of node {node} one after the other, from {now:g} s on, got {down:g} to {up:g} s"
+            raise ConfigError(f"{told} from {self._model}", where="failures")
         if down < math.inf:
             self._engine.schedule_at(down, self._begin, (node, up, None), AFTER_ENDS)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import operator
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -135,37 +135,49 @@ def carry_out(
     return done
 
 
-def decide(agent: Agent, cluster: Cluster) -> None:
-    """Carries out one scheduling pass of an agent.
+def scheduling_pass(agent: Agent, cluster: Cluster) -> Callable[[], None]:
+    """Returns a function that carries out one scheduling pass of an agent.
 
-    Raises:
-        DecisionError: The agent has changed what only the simulation changes.
+    It raises a DecisionError where the agent has changed what only the simulation changes. What a pass changes in place
+    and never replaces is compared name by name, which costs a tenth of a pass of `fcfs`.
     """
-    now, owned = cluster.now, _owned(cluster)
-    outermost = watch.begin(now)
-    try:
-        agent.decide(cluster)
-    except ReadOnlyError as error:
-        raise DecisionError(f"{_author(agent)} {error.change}") from error
-    finally:
+    queue, running, starting, state = cluster.queue, cluster.running, cluster.starting, cluster.state
+    starting_time, finish_time, requests = cluster.starting_time, cluster.finish_time, cluster.requests
+    size, requested_time = cluster.size, cluster.requested_time
+    watched, thread = watch.current, threading.get_ident()
+    watch.start()
+
+    def decide() -> None:
+        now, outermost = cluster.now, watched.cluster is None
         if outermost:
-            watch.end()
-    if not all(map(operator.is_, _owned(cluster), owned)):
-        raise DecisionError(f"{_author(agent)} has replaced {STATE_OF_JOBS}, size or requested_time")
-    if cluster.now != now:
-        raise DecisionError(
-            f"{_author(agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state and "
-            "change it by cluster.start and the other methods"
-        )
+            watched.cluster, watched.thread = cluster, thread
+            watched.count += 1
+        try:
+            agent.decide(cluster)
+        except ReadOnlyError as error:
+            raise DecisionError(f"{_author(agent)} {error.change}") from error
+        finally:
+            if outermost:
+                watched.cluster = None
+        if not (
+            cluster.queue is queue
+            and cluster.running is running
+            and cluster.starting is starting
+            and cluster.state is state
+            and cluster.starting_time is starting_time
+            and cluster.finish_time is finish_time
+            and cluster.requests is requests
+            and cluster.size is size
+            and cluster.requested_time is requested_time
+        ):
+            raise DecisionError(f"{_author(agent)} has replaced {STATE_OF_JOBS}, size or requested_time")
+        if cluster.now != now:
+            raise DecisionError(
+                f"{_author(agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state and "
+                "change it by cluster.start and the other methods"
+            )
 
-
-def _owned(cluster: Cluster) -> tuple[Any, ...]:
-    """The state that a pass changes in place and never replaces."""
-    return (
-        *(cluster.queue, cluster.running, cluster.starting),
-        *(cluster.starting_time, cluster.finish_time, cluster.state, cluster.requests),
-        *(cluster.size, cluster.requested_time),
-    )
+    return decide
 
 
 def _author(agent: Agent) -> str:
@@ -183,7 +195,7 @@ def replay(
     backend: ReplayBackend, cluster: Cluster, agent: Agent, stop: list[int], bar: ReplayBar, *, check: bool = False
 ) -> None:
     """Runs a backend to its end or until there is a signal in `stop`; with `check` invariants hold at every instant."""
-    advance, apply = backend.advance, backend.apply
+    advance, decide, apply = backend.advance, scheduling_pass(agent, cluster), backend.apply
     instants = 0
 
     def moment() -> Moment:
@@ -192,7 +204,7 @@ def replay(
         return Moment(cluster.now, len(cluster.placements) - len(running), len(cluster.queue), len(running), cores)
 
     while advance():
-        decide(agent, cluster)
+        decide()
         apply()
         if check:
             invariants.check(cluster)

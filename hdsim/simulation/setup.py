@@ -19,11 +19,6 @@ from hdsim.network import Network
 from hdsim.platform.schema import CORES, QUANTITIES
 from hdsim.power import PowerManagement
 from hdsim.scheduling.agent import Agent, make_agent
-from hdsim.simulation.bsp_jobs import BspJobs
-from hdsim.simulation.contended import Contended
-from hdsim.simulation.engine import Engine
-from hdsim.simulation.executor import Executor, Uncontended
-from hdsim.simulation.gang_jobs import GangJobs
 from hdsim.util.arrays import Ints
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.resources import options
@@ -33,6 +28,8 @@ from hdsim.workload.feasibility import infeasible_jobs
 if TYPE_CHECKING:
     from hdsim.facility.model import Facility
     from hdsim.platform.model import Platform
+    from hdsim.simulation.engine import Engine
+    from hdsim.simulation.executor import Executor
     from hdsim.workload.model import Workload
 
 log = logging.getLogger(__name__)
@@ -75,6 +72,8 @@ class ReplaySetup:
 
     def engine(self, *, kill_at_walltime: bool, batch_events: bool) -> Engine:
         """Creates the engine; see :class:`hdsim.simulation.simulation.Simulation` for the arguments."""
+        from hdsim.simulation.engine import Engine
+
         cluster, rng, boots = self.cluster, None, None
         if self.failures is not None:
             # Outages have their own random stream, independent of the draws of the scheduler.
@@ -97,8 +96,12 @@ class ReplaySetup:
 def make_executor(cluster: Cluster, contention: Contention | None, network: Network | None) -> Executor:
     """Creates the executor for the jobs of a cluster."""
     if cluster.workload.has_gangs:
+        from hdsim.simulation.gang_jobs import GangJobs
+
         return GangJobs(cluster)
     if cluster.workload.has_programs:
+        from hdsim.simulation.bsp_jobs import BspJobs
+
         return BspJobs(cluster.platform, cluster.workload, contention, network)
     return make_rigid_executor(cluster, contention)
 
@@ -106,7 +109,11 @@ def make_executor(cluster: Cluster, contention: Contention | None, network: Netw
 def make_rigid_executor(cluster: Cluster, contention: Contention | None) -> Executor:
     """Creates the executor for the jobs of a cluster, whose programs are left out."""
     if contention is not None:
+        from hdsim.simulation.contended import Contended
+
         return Contended(cluster.platform, cluster.workload, contention)
+    from hdsim.simulation.executor import Uncontended
+
     return Uncontended(cluster)
 
 
@@ -186,8 +193,6 @@ def set_up(
         if cluster is not None:
             first = int(infeasible[0])
             log.warning("the first, job %s: %s", workload.job_id[first], cluster.cores.explain(first, empty=True))
-    if management is not None:
-        log.info("power: nodes that sleep are replayed by events, not in compiled code")
     return ReplaySetup(agent, make_cluster, model, links, breakdowns, management, surroundings, infeasible, seed, rng)
 
 
@@ -229,19 +234,15 @@ def _above_caps(cluster: Cluster, infeasible: Ints) -> Ints:
     assert cluster.budget is not None
     budget, jobs = cluster.budget, cluster.workload
     cluster.budget = budget.at_highest()
-    fits: dict[Any, bool] = {}
-    never = []
-    for job in np.setdiff1d(np.arange(len(jobs)), infeasible).tolist():
-        kind = cluster.requests.kind(job)
-        if kind not in fits:
-            fits[kind] = cluster.pick(job) is not None
-        if not fits[kind]:
-            never.append(job)
+    feasible = np.delete(np.arange(len(jobs)), infeasible)
+    _, first_of_kind, kind = np.unique(cluster.requests.codes()[feasible], return_index=True, return_inverse=True)
+    fits = [cluster.pick(job) is not None for job in feasible[first_of_kind].tolist()]
+    never = feasible[~np.array(fits, bool)[kind]]
     cluster.budget = budget
-    if never:
+    if len(never):
         first = jobs.job_id[never[0]]
         log.warning("%d of %d jobs can never run under the caps; the first is job %s", len(never), len(jobs), first)
-    return np.array(never, np.int64)
+    return never
 
 
 def quantities_faults(

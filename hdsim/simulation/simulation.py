@@ -23,9 +23,9 @@ from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.simulation.arguments import inputs, settings
 from hdsim.simulation.compiled import CompiledReplay, compiled_cores, interchangeable_cores
 from hdsim.simulation.compiled_nodes import compiled_nodes
+from hdsim.simulation.compiled_power import compiled_power
 from hdsim.simulation.continued import continued_replay
-from hdsim.simulation.fork import LiveJobs, copied_agent, fork_engine, require_fork
-from hdsim.simulation.replay import Interrupted, carry_out, decide, replay
+from hdsim.simulation.replay import Interrupted, carry_out, replay, scheduling_pass
 from hdsim.simulation.setup import Model, ReplaySetup, set_up
 from hdsim.simulation.terminal import ReplayBar, signals_received
 
@@ -99,7 +99,7 @@ class Simulation:
         events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._prepare(platform, workload, setup, given, events, check=check)
         if not (check or open_ended):
-            for compiled in (compiled_cores, compiled_nodes):
+            for compiled in (compiled_cores, compiled_power, compiled_nodes):
                 self._compiled = self._compiled or compiled(platform, workload, setup, **events)
         if self._compiled is None:
             self.cluster = self._made_cluster()
@@ -134,6 +134,8 @@ class Simulation:
 
         It has no events of its own; see :class:`hdsim.simulation.fork.LiveJobs` for what forks know.
         """
+        from hdsim.simulation.fork import LiveJobs
+
         events = {"kill_at_walltime": kill_at_walltime, "batch_events": True}
         simulation = cls.__new__(cls)
         simulation._prepare(platform, workload, setup, given, events, check=False)
@@ -288,6 +290,8 @@ class Simulation:
             ConfigError: A setting is not allowed, the agent or the failure model cannot be copied, there are gangs or
                 processes of the user, or the workload of arrivals requests resources that no job has requested so far.
         """
+        from hdsim.simulation.fork import copied_agent, fork_engine, require_fork
+
         if self._is_final:
             raise ConfigError("expected a simulation that has not ended", where="fork")
         env = self.env
@@ -314,7 +318,7 @@ class Simulation:
 
     def _decide(self) -> None:
         """One scheduling pass."""
-        decide(self.agent, self.cluster)
+        scheduling_pass(self.agent, self.cluster)()
         self.env.apply()
         if self._check:
             invariants.check(self.cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,18 +78,19 @@ class ReplayBar:
     """Jobs done, simulated time and jobs/s on standard error."""
 
     def __init__(self, jobs: int, *, shown: Shown) -> None:
-        from tqdm import tqdm
-
         self._watch = None if isinstance(shown, bool) else shown
         self._due = 0.0
-        # None is on a terminal only.
-        disabled = not shown if isinstance(shown, bool) else None
-        self._bar = tqdm(total=jobs, unit="job", desc="replay", delay=0.5, leave=False, disable=disabled)
+        self._bar: Any = None
+        if shown is not False and (shown is True or sys.stderr.isatty()):
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=jobs, unit="job", desc="replay", delay=0.5, leave=False)
 
     def update(self, done: int, now: float, moment: Callable[[], Moment]) -> None:
         """Updates the bar from the ended jobs and the simulated seconds, and shows a moment from time to time."""
-        self._bar.set_postfix_str(f"simulated {now / 86400:.1f} d", refresh=False)
-        self._bar.update(done - self._bar.n)
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"simulated {now / 86400:.1f} d", refresh=False)
+            self._bar.update(done - self._bar.n)
         if self._watch is not None and (begin := perf_counter()) >= self._due:
             self._watch(moment())
             end = perf_counter()
@@ -96,4 +98,5 @@ class ReplayBar:
 
     def close(self) -> None:
         """Removes the bar."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()

@@ -9,6 +9,10 @@ import threading
 from pathlib import Path
 from time import perf_counter, sleep
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hdsim.cluster.state import Cluster
 
 #: Seconds after which a pass is named, and after which a first Ctrl-C ends it within.
 NAMED, INTERRUPTED = 10.0, 1.0
@@ -16,65 +20,68 @@ _INTERVAL = 0.5
 
 
 class _Pass:
-    """The scheduling pass of an agent that is under way."""
+    """The scheduling pass of an agent that is under way, and what the watcher has seen of it.
 
-    since = 0.0  # begin on the clock of `perf_counter` in seconds, 0 outside of passes
-    now = 0.0  # simulated time in seconds
+    Passes are short and many: they say no more than that they are under way.
+    """
+
+    cluster: Cluster | None = (
+        None  # None outside of passes; of a pass within another, as of a fork, that of the outer one
+    )
+    count = 0  # of passes so far
     thread = 0
+    seen = 0  # pass of the last look
+    since = 0.0  # of the first look at it, on the clock of `perf_counter` in seconds
     limit = NAMED  # seconds after which it is named, infinite if it has been
     watcher: threading.Thread | None = None
 
 
-_current = _Pass()
+current = _Pass()
 
 
-def begin(now: float) -> bool:
-    """Begins a pass at a simulated time in seconds; False within another, as of a fork, which is watched already."""
-    if _current.since:
-        return False
-    if _current.watcher is None:
-        _current.watcher = threading.Thread(target=_watch, name="hdsim-watch", daemon=True)
-        _current.watcher.start()
-    _current.now, _current.thread, _current.limit = now, threading.get_ident(), NAMED
-    _current.since = perf_counter()
-    return True
+def start() -> None:
+    """Starts the watcher if it does not run."""
+    if current.watcher is None:
+        current.watcher = threading.Thread(target=_watch, name="hdsim-watch", daemon=True)
+        current.watcher.start()
 
 
 def _forget() -> None:
     """Forgets the watcher in a fork of the process, which has no threads."""
-    _current.watcher, _current.since = None, 0.0
+    current.watcher = current.cluster = None
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def end() -> None:
-    """Ends the pass."""
-    _current.since = 0.0
-
-
 def where_it_hangs(frame: FrameType | None) -> str | None:
     """Returns the place of a pass that has run for longer than `INTERRUPTED`, None if there is none."""
-    if not _current.since or perf_counter() - _current.since < INTERRUPTED:
+    cluster, seconds = current.cluster, perf_counter() - current.since
+    if cluster is None or current.seen != current.count or seconds < INTERRUPTED:
         return None
-    return f"decide() had run for {perf_counter() - _current.since:.0f} s at t = {_current.now:g} s{_place(frame)}"
+    return f"decide() had run for {seconds:.0f} s at t = {cluster.now:g} s{_place(frame)}"
 
 
 def _watch() -> None:
     while True:
         sleep(_INTERVAL)
-        since = _current.since
-        seconds, now = perf_counter() - since, _current.now
-        if not since or seconds <= _current.limit:
+        cluster = current.cluster
+        if cluster is None:
             continue
-        frame = sys._current_frames().get(_current.thread)
+        if current.seen != current.count:
+            current.seen, current.since, current.limit = current.count, perf_counter(), NAMED
+        seconds = perf_counter() - current.since
+        if seconds <= current.limit:
+            continue
+        frame = sys._current_frames().get(current.thread)
         if _compiles(frame):
-            _current.limit = seconds + NAMED
+            current.limit = seconds + NAMED
         else:
-            _current.limit = math.inf
+            current.limit = math.inf
             place = _place(frame)
-            print(f"hdsim: decide() has run for {seconds:.0f} s at t = {now:g} s{place}", file=sys.stderr, flush=True)
+            words = f"hdsim: decide() has run for {seconds:.0f} s at t = {cluster.now:g} s{place}"
+            print(words, file=sys.stderr, flush=True)
 
 
 def _compiles(frame: FrameType | None) -> bool:

@@ -21,6 +21,15 @@ def read_only(values: Array) -> Array:
     return values
 
 
+def distinct(*values: Array) -> Array:
+    """Returns the distinct values of (N,) arrays without NaN, ascending.
+
+    np.unique and np.union1d are slower and import numpy.ma at their first call.
+    """
+    ordered: Any = np.sort(np.concatenate(values))
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]]
+
+
 def objects(values: Sequence[Any]) -> NDArray[np.object_]:
     """Returns an array of objects, of one dimension even if they are sequences of one length."""
     column: NDArray[np.object_] = np.empty(len(values), object)

@@ -285,14 +285,14 @@ def _number(
     least: float = -math.inf,
 ) -> float:
     """Returns a finite number of a job or profile; NaN after a fault, which is appended to `errors`."""
+    value: Any = values.get(key)
+    if (type(value) is float or type(value) is int) and -_HUGE < value < _HUGE and value >= least:
+        return float(value)
     if default is not None and key not in values:
         return default
-    value: Any = values.get(key)
-    if type(value) not in (float, int) or not abs(value) < _HUGE or value < least:
-        limit = "" if least == -math.inf else f" of at least {least:g}"
-        errors.append(WorkloadError(f"expected a finite number{limit}, got {shown(value)}", where=f"{where}.{key}"))
-        return math.nan
-    return float(value)
+    limit = "" if least == -math.inf else f" of at least {least:g}"
+    errors.append(WorkloadError(f"expected a finite number{limit}, got {shown(value)}", where=f"{where}.{key}"))
+    return math.nan
 
 
 def _whole(

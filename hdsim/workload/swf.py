@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.errors import WorkloadError
+from hdsim.util.arrays import distinct
 from hdsim.util.files import write_bytes
 from hdsim.util.inputs import read_bytes
 from hdsim.util.text import number_in
@@ -327,7 +328,7 @@ def distinct_ids(raw: RawJobs, path: str | Path | None = None) -> RawJobs:
     Without a path there is no warning.
     """
     ids = raw.columns["job_id"]
-    if len(np.unique(ids)) == len(ids):
+    if len(distinct(ids)) == len(ids):
         return raw
     names, seen, taken = [], Counter[int](), set(map(str, ids.tolist()))
     for number in ids.tolist():

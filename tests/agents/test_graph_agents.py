@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -202,6 +203,31 @@ def test_every_weight_of_a_relational_network_has_a_gradient(aggregation: str, n
         gradients = torch.autograd.grad(network(graphs).square().sum(), list(network.parameters()))
         for (key, _), gradient in zip(network.named_parameters(), gradients, strict=True):
             assert gradient.any(), key
+
+
+@pytest.mark.parametrize("name", ["job", "node", "policy_pair"])
+def test_few_graphs_have_the_outputs_of_the_present_weights(name: str) -> None:
+    """Without gradients they go through NumPy, with gradients through PyTorch."""
+    import torch
+
+    from hdsim.agents.gnn_ppo import GNNPPOAgent
+
+    agent = GNNPPOAgent(convolutions=[7, 5])
+    platform, task = two_clusters(), SETTINGS[name] | {"void": name != "policy_pair"}
+    agent.begin_training(DecisionProblem(**task), platform, 3)
+    graphs = agent.tensors({key: array[::9] for key, array in recorded(agent, platform).items()})
+    before = None
+    for network in (agent.network.actor, agent.network.critic, copy.deepcopy(agent.network.actor)):
+        for _ in range(2):
+            with torch.no_grad():
+                found = network(graphs)
+            expected = network(graphs).detach()
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+            assert before is None or not np.allclose(found.mean(), before, atol=1e-6)
+            before = found.mean()
+            with torch.no_grad():
+                for parameter in network.parameters():
+                    parameter.mul_(1.5)
 
 
 def attended(maps: Any, present: dict[str, Any], kind: tuple[str, str, str], edges: Any) -> Any:

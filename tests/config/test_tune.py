@@ -338,3 +338,14 @@ def test_a_changed_database_is_one_line(statement: str, found: str, hdsim: Hdsim
     assert done.returncode != 0
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert "tune/study.db" in done.stderr and found in done.stderr
+
+
+@pytest.mark.parametrize("tuned", [True, False])
+def test_the_best_trial_has_a_setting_that_has_no_default(hdsim: Hdsim, tmp_path: Path, tuned: bool) -> None:
+    (tmp_path / "outages.csv").write_text("node,down,up\n0,10,20\n")
+    (tmp_path / "others.csv").write_text("node,down,up\n1,10,20\n")
+    file = "tune.space.failures.file=outages.csv,others.csv" if tuned else "tune.space.agent=fcfs,sjf"
+    given = ("platform=teaching", "workload.jobs=20", "failures=trace", "failures.file=outages.csv", file)
+    ok(hdsim("tune", *given, "hydra.run.dir=tuned"))
+    ok(hdsim("run", "--config-dir", "tuned", "experiment=best", "hydra.run.dir=again"))
+    assert (tmp_path / "again/outages.csv").is_file()

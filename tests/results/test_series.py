@@ -16,6 +16,7 @@ from hdsim.cluster.state import FinalState
 from hdsim.platform.power import PSTATES
 from hdsim.results import series
 from hdsim.results.series import StepFunction
+from hdsim.util.arrays import distinct
 
 NODE = {"processors": [{"type": "small", "number": 2}, {"type": "big", "number": 1}], "memory": {"capacity": 1}}
 TYPES = {
@@ -205,3 +206,10 @@ def test_integral_and_mean_of_steps() -> None:
     assert steps.mean() == 1.1
     assert steps.at(np.array([0, 1.9, 2, 20])).tolist() == [1, 1, 3, 0]
     assert StepFunction(np.zeros(1), np.full(1, 7.0), 0.0).mean() == 7.0
+
+
+def test_distinct_values_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(1)
+    for size in (0, 1, 2, 40):
+        arrays = [rng.integers(0, 9, size).astype(kind) for kind in (float, float, float)]
+        assert np.array_equal(distinct(*arrays), np.unique(np.concatenate(arrays)))

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -245,3 +246,14 @@ def test_ten_runs_of_the_own_studies_are_repeated(hdsim: Hdsim, tmp_path: Path) 
     for number, study in enumerate(studies):
         made(hdsim, *study, f"hydra.run.dir=run{number}")
         assert_identical(hdsim("rerun", f"run{number}"), tmp_path / f"run{number}", tmp_path / f"run{number}-rerun")
+
+
+def test_folders_of_modules_are_on_the_path_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("first/a.py", "second/b.py", "first/c.py", "second/d.py", "first/package/__init__.py")
+    (tmp_path / "first/package").mkdir(parents=True)
+    (tmp_path / "first/package/__init__.py").touch()
+    inputs = [{"kind": "module", "path": str(tmp_path / name), "sha256": ""} for name in names]
+    monkeypatch.setattr(sys, "path", ["known"])
+    Original(tmp_path, {"inputs": inputs}, {}).import_modules()
+    # The folder of the last module is the first, as if all were added one by one.
+    assert sys.path == [str(tmp_path / "first"), str(tmp_path / "second"), "known"]

@@ -843,3 +843,19 @@ def test_options_of_the_configuration_can_be_made() -> None:
     assert isinstance(make_model("failures", "exponential", one_node()), Exponential)
     assert isinstance(make_model("failures", "weibull", one_node()), Weibull)
     assert make_model("failures", "none", one_node()) is None
+
+
+@pytest.mark.parametrize(
+    ("spans", "told"),
+    [
+        ([(0, 30, 10)], "from 0 s on, got 30 to 10 s"),
+        ([(0, -5, 10)], "from 0 s on, got -5 to 10 s"),
+        ([(0, math.nan, 10)], "from 0 s on, got nan to 10 s"),
+        ([(0, 30, 40), (0, 35, 60)], "from 40 s on, got 35 to 60 s"),
+    ],
+)
+def test_outages_out_of_order_do_not_turn_the_clock_back(spans: list[tuple[int, float, float]], told: str) -> None:
+    platform = Platform.homogeneous(nodes=2, cores_per_node=1)
+    jobs = hdsim.Workload.from_columns(submission_time=[0], runtime=[100], requested_cores=[1])
+    with pytest.raises(ConfigError, match=f"failures: expected outages of node 0 one after the other, {told} from Li"):
+        hdsim.simulate(platform, jobs, "fcfs", failures=listed(*spans))

@@ -591,6 +591,19 @@ def test_a_time_out_of_one_s_own(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("seconds", ["-5", "float('nan')", "nodes * -1.0"])
+def test_a_time_out_that_is_none_does_not_turn_the_clock_back(tmp_path: Path, seconds: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from hdsim.power import PowerManagement\n"
+        "class Mine(PowerManagement):\n"
+        "    def timeout(self, nodes, cluster):\n"
+        f"        return {seconds}\n"
+    )
+    with pytest.raises(ConfigError, match=r"power: expected time-outs of at least 0 s from Mine, got (-5|nan|-1)"):
+        simulate(sleeping(), jobs((0, 100, 1)), "fcfs", power={"path": str(file)})
+
+
 def test_the_result_of_a_replay_of_sleep_is_that_of_its_parts() -> None:
     """Power of some nodes adds up to that of all."""
     result = simulate(sleeping(nodes=3), jobs((0, 100, 2), (500, 50, 4)), "fcfs", power=suspend(suspend_time=200))

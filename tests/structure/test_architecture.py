@@ -209,8 +209,11 @@ def test_optional_packages_are_not_imported_by_the_core() -> None:
         ("import hdsim.cli", {"numba", "numpy", "simpy", "hydra", "scipy", "matplotlib", "plotly", "lxml"}),
         (
             "from hdsim import load_platform, load_workload, simulate",
-            # numba loads the package scipy alone, without its parts.
-            {"hydra", "scipy.stats", "matplotlib", "plotly", "lxml"},
+            {"numba", "hydra", "scipy", "simpy", "matplotlib", "plotly", "lxml", "hdsim.scheduling.learned.order"},
+        ),
+        (
+            "import hdsim.backends.batsim.backend, hdsim.runs.replays",
+            {"numba", "scipy", "zmq", "pandas", "pyarrow", "pydantic", "hdsim.simulation.engine", "hdsim.gangs"},
         ),
     ],
 )
@@ -218,6 +221,18 @@ def test_importing_is_cheap(statement: str, absent: set[str]) -> None:
     script = f"import sys; {statement}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert not absent & set(loaded.split())
+
+
+def test_a_small_run_loads_what_it_needs(tmp_path: Path) -> None:
+    run = ["run", "platform=gaia", "workload.jobs=10", "agent=easy", "contention=threshold"]
+    script = "import atexit, sys\natexit.register(lambda: print(*sys.modules))\nimport hdsim.cli\nhdsim.cli.main()"
+    command = [sys.executable, "-c", script, *run, f"hydra.run.dir={tmp_path / 'run'}"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    loaded = set(told.splitlines()[-1].split())
+    assert {"hydra", "hdsim.scheduling.machine.loop"} <= loaded
+    others = {"simulation.engine", "gangs", "simulation.bsp_jobs", "scheduling.learned.order", "learning", "report"}
+    packages = {"numba", "numpy.ma", "scipy", "simpy", "tqdm", "multiprocessing", "pandas", "matplotlib", "lxml"}
+    assert not loaded & (packages | {f"hdsim.{name}" for name in others})
 
 
 def test_every_public_name_loads() -> None:

@@ -153,6 +153,12 @@ def test_arrays_and_campaigns_keep_jobs_together() -> None:
         assert (pauses == 600).sum() >= 3
 
 
+def test_sessions_and_arrays_are_as_long_as_the_trace_at_most() -> None:
+    for longest in ({"session": {"submissions": 10**19}}, {"array": {"jobs": 10**19}}):
+        trace = draw_kind(kind(jobs={"cores": 1, "runtime": 10, **longest}), 40, 1)
+        assert len(trace) == 40 and set(trace.further["session"].tolist()) == {trace.further["session"][0]}
+
+
 def test_users_of_closed_sessions_wait_for_their_jobs() -> None:
     closed = {
         "cores": {"powers_of_2": {"low": 1, "high": 32}},
@@ -247,6 +253,10 @@ def test_users_have_sessions_by_zipf() -> None:
         (
             {"classes": {"a": {**CLASS, "runtime": {"lognromal": {}}}}},
             "kind.classes.a.runtime: expected one of .* got 'lognromal' .did you mean 'lognormal'",
+        ),
+        (
+            {"classes": {"a": {**CLASS, "users": {"number": 1e9}}}},
+            "kind.classes.a.users.number: expected a whole number from 1 to 10,000,000",
         ),
         ({"classes": {"a": {**CLASS, "array": {"job": 3}}}}, "kind.classes.a.array.job: unknown key"),
         (

@@ -24,7 +24,6 @@ from hdsim.backends.batsim.files import Files
 from hdsim.backends.batsim.protocol import SEPARATOR
 from hdsim.backends.batsim.pstates import PStates
 from hdsim.backends.batsim.session import SENDER, BatsimSession
-from hdsim.backends.batsim.sleeping import HostPower
 from hdsim.errors import ConfigError
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.process import Process
@@ -142,12 +141,16 @@ class Batsim(Backend):
         energy = needs_energy if self._energy is None else self._energy
         pstates = PStates(cluster.platform, cluster.workload, contention) if energy else None  # type: ignore[arg-type]
         agent: Any = setup.agent
-        asks = hasattr(agent, "batsim")
+        asks, power = hasattr(agent, "batsim"), None
+        if setup.power is not None:
+            from hdsim.backends.batsim.sleeping import HostPower
+
+            power = HostPower(cluster, setup.power)
         self.session = BatsimSession(
             cluster,
             infeasible=setup.infeasible.tolist(),
             pstates=pstates,
-            power=None if setup.power is None else HostPower(cluster, setup.power),
+            power=power,
             registers_jobs=asks,
         )
         if asks:

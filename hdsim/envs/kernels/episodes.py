@@ -155,7 +155,7 @@ def _advance(e: int, trace: Trace, state: State, grid: Grid | None) -> bool:
     dates = machine.jobs.arrival
     events, arrived, queued = episode.events, episode.arrived, episode.queued
     if grid is None:
-        over = next_instant(machine, None, None, None, None, None, None, None) == OVER
+        over = next_instant(machine, None, None, None, None, None, None, None, None) == OVER
     else:
         over = on_nodes.next_instant(e, machine, grid) == OVER
     episode.submitted = episode.next
@@ -274,7 +274,7 @@ def _dequeue(e: int, job: int, queued: int, trace: Trace, state: State) -> None:
 def _start(e: int, job: int, trace: Trace, state: State) -> None:
     """Starts a queued job for which there are idle cores."""
     _dequeue(e, state.episodes[e].first + job, state.episodes[e].queued, trace, state)
-    start(by_reference(machine_of(e, trace, state)), None, None, None, None, None, None, None, job, True)
+    start(by_reference(machine_of(e, trace, state)), None, None, None, None, None, None, None, None, job, True)
 
 
 @part_of_kernel
@@ -296,7 +296,7 @@ def _schedule(e: int, pair: int, trace: Trace, state: State, grid: Grid | None) 
         if trace.cores[of_all] > episode.idle:
             return
         if grid is None:
-            start(machine, None, None, None, None, None, None, None, job, True)
+            start(machine, None, None, None, None, None, None, None, None, job, True)
         elif not on_nodes.place(e, job, grid.policies[pair], machine, grid):
             return
         _dequeue(e, of_all, queued, trace, state)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,11 +28,57 @@ from hdsim.learning.training.perceptrons import mlp, require_size
 _CONSTANT_ARRAYS = ("node_type", "edge_index", "edge_type", "node_cluster")
 #: Least sum of the weights of the neighbours, which is 0 without neighbours.
 _TINY = 1e-30
+#: Vertices of all graphs up to which NumPy is faster than PyTorch, and uses one thread.
+_FEW = 512
 #: A one-hot code of the type has always had a place more than stars have types; weights of checkpoints depend on it.
 _STAR_TYPES = 4
 #: Arrays of one of which every graph has.
 _ROWS = {"x", "fits"}
 _FITS, _TAKES, _IN, _HAS, _JOINS = (relation for _, relation, _ in EDGE_TYPES)
+
+
+class Parts(NamedTuple):
+    """What a network computes with: modules and functions of PyTorch, or of NumPy, which is called in less time."""
+
+    layers: Sequence[Any]
+    score: Any
+    pooled: Any
+    relu: Any
+    join: Any  # arrays, axis
+    pick: Any  # array, indices, axis
+    add_products: Any  # sums, (B, I, J) and (B, J, K) factors
+
+    @classmethod
+    def of(cls, network: Any) -> Parts:
+        """Those of PyTorch."""
+        layers, functions = getattr(network, "layers", ()), (torch.relu, torch.cat, torch.take_along_dim)
+        return cls(layers, network.score, network.pooled, *functions, torch.baddbmm)
+
+    @classmethod
+    def numpy(cls, network: Any) -> Parts:
+        """Those of NumPy, which share the memory of the weights."""
+        layers = [{name: _numpy(part) for name, part in maps.items()} for maps in network.layers]
+        score, pooled = (None if part is None else _numpy(part) for part in (network.score, network.pooled))
+        functions = _relu, np.concatenate, np.take_along_axis
+        return cls(layers, score, pooled, *functions, lambda sums, first, second: sums + first @ second)
+
+
+def _numpy(part: Any) -> Any:
+    """A function of arrays: a linear map, or layers with ReLU."""
+    if isinstance(part, nn.ReLU):
+        return _relu
+    if isinstance(part, nn.Linear):
+        weights, biases = part.weight.detach().numpy().T, dict(part.named_parameters()).get("bias")
+        if biases is None:
+            return lambda x: x @ weights
+        bias = biases.detach().numpy()
+        return lambda x: x @ weights + bias
+    steps = [_numpy(step) for step in part]
+    return lambda x: reduce(lambda y, step: step(y), steps, x)
+
+
+def _relu(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.maximum(x, np.float32(0.0))
 
 
 class GraphNetwork(nn.Module):
@@ -69,17 +116,21 @@ class GraphNetwork(nn.Module):
 
     def forward(self, graphs: Mapping[str, Tensor]) -> Tensor:
         """B graphs, as :meth:`GraphAgentMixin.tensors` makes them -> (B, chosen + pooled)."""
-        vertices, embedded = self.embed(graphs)
-        outputs = [] if self.score is None else [self.of_actions(self.score(vertices).squeeze(-1), graphs)]
-        if self.pooled is not None:
-            outputs.append(self.pooled(embedded))
-        return torch.cat(outputs, dim=-1)
+        return self.outputs(graphs, Parts.of(self))
+
+    def outputs(self, graphs: Mapping[str, Any], parts: Parts) -> Any:
+        """The outputs of `forward`, as `parts` compute them: tensors or arrays."""
+        vertices, embedded = self.embed(graphs, parts)
+        outputs = [] if parts.score is None else [self.of_actions(parts.score(vertices).squeeze(-1), graphs, parts)]
+        if parts.pooled is not None:
+            outputs.append(parts.pooled(embedded))
+        return parts.join(outputs, -1)
 
     @abstractmethod
-    def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
+    def embed(self, graphs: Mapping[str, Any], parts: Parts) -> tuple[Any, Any]:
         """(B, V, E) embeddings of the vertices to choose from, and (B, W) of the graphs; None where none are needed."""
 
-    def of_actions(self, scores: Tensor, graphs: Mapping[str, Tensor]) -> Tensor:
+    def of_actions(self, scores: Any, graphs: Mapping[str, Any], parts: Parts) -> Any:
         """(B, A) scores of jobs or nodes from those of the (B, V) vertices."""
         return scores
 
@@ -113,45 +164,59 @@ class RelationalNetwork(GraphNetwork):
             self.layers.append(nn.ModuleDict(maps))
             inputs = dict.fromkeys(VERTEX_TYPES, outer)
 
-    def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        self._numpy: Parts | None = None
+        self._place = 0  # of the first weights of `_numpy` in memory
+
+    def forward(self, graphs: Mapping[str, Tensor]) -> Tensor:
+        """See :class:`GraphNetwork`. A few graphs on the CPU that need no gradients go through NumPy."""
+        batch, vertices, _ = graphs["node"].shape
+        few = batch * vertices <= _FEW and graphs["node"].device.type == "cpu"
+        if not few or self.attends or torch.is_grad_enabled():
+            return super().forward(graphs)
+        place = next(self.parameters()).data_ptr()
+        if self._numpy is None or place != self._place:
+            self._numpy, self._place = Parts.numpy(self), place
+        return torch.from_numpy(self.outputs({name: array.numpy() for name, array in graphs.items()}, self._numpy))
+
+    def embed(self, graphs: Mapping[str, Any], parts: Parts) -> tuple[Any, Any]:
         weights = graphs["to_nodes"], graphs["from_nodes"]
         present = {kind: graphs[kind] for kind in VERTEX_TYPES}
         present["job"] = present["job"][:, : graphs["job_share"].shape[2]]
         seen = {kind: [x] for kind, x in present.items()}
-        maps: Any
-        for layer, maps in enumerate(self.layers, 1):
-            last = layer == len(self.layers) and self.pooled is None
-            used = self._attention(maps, present, *weights) if self.attends else weights
-            present = {kind: x.relu() for kind, x in self._next(maps, present, *used, last)}
+        for layer, maps in enumerate(parts.layers, 1):
+            last = layer == len(parts.layers) and self.pooled is None
+            to_nodes, from_nodes = self._attention(maps, present, *weights) if self.attends else weights
+            present = {kind: parts.relu(x) for kind, x in self._next(maps, present, to_nodes, from_nodes, last, parts)}
             for kind, x in present.items():
                 seen[kind].append(x)
         if self.pooled is None:
-            return torch.cat(seen[str(self.chosen)], dim=-1), None
-        embedded = {kind: torch.cat(steps, dim=-1) for kind, steps in seen.items()}
+            return parts.join(seen[str(self.chosen)], -1), None
+        embedded = {kind: parts.join(steps, -1) for kind, steps in seen.items()}
         whole = [(graphs[f"{kind}_share"] @ embedded[kind]).squeeze(1) for kind in ("job", "node")]
-        whole = [whole[0], graphs["queue"], whole[1], embedded["cluster"].mean(dim=1)]
-        return embedded.get(str(self.chosen)), torch.cat(whole, dim=-1)
+        whole = [whole[0], graphs["queue"], whole[1], embedded["cluster"].mean(1)]
+        return embedded.get(str(self.chosen)), parts.join(whole, -1)
 
-    def of_actions(self, scores: Tensor, graphs: Mapping[str, Tensor]) -> Tensor:
+    def of_actions(self, scores: Any, graphs: Mapping[str, Any], parts: Parts) -> Any:
         if self.chosen == "node":
-            return scores.gather(1, graphs["vertex"])
-        return nn.functional.pad(scores, (0, graphs["job"].shape[1] - scores.shape[1]))
+            return parts.pick(scores, graphs["vertex"], 1)
+        # Rows behind the last job are zeros.
+        return parts.join([scores, graphs["job"][:, scores.shape[1] :, 0]], 1)
 
     def _next(
-        self, maps: Any, present: Mapping[str, Tensor], to_nodes: Tensor, from_nodes: Tensor, last: bool
-    ) -> Iterator[tuple[str, Tensor]]:
+        self, maps: Any, present: Mapping[str, Any], to_nodes: Any, from_nodes: Any, last: bool, parts: Parts
+    ) -> Iterator[tuple[str, Any]]:
         """Sums of a layer for each type of vertices; in the last layer of a network without a pooled number of one."""
         jobs, nodes, clusters = (present[kind] for kind in VERTEX_TYPES)
         if not last or self.chosen == "node":
-            sent = torch.cat([maps[_HAS](clusters), maps[_FITS](jobs)], dim=1)
-            yield "node", torch.baddbmm(maps["node"](nodes), to_nodes, sent)
+            sent = parts.join([maps[_HAS](clusters), maps[_FITS](jobs)], 1)
+            yield "node", parts.add_products(maps["node"](nodes), to_nodes, sent)
         n_clusters, received = clusters.shape[1], from_nodes @ nodes
         if not last or self.chosen == "job":
             yield "job", maps["job"](jobs) + maps[_TAKES](received[:, n_clusters:])
         if not last:
             sums = maps["cluster"](clusters) + maps[_IN](received[:, :n_clusters])
             if n_clusters > 1:
-                others = (clusters.sum(dim=1, keepdim=True) - clusters) / (n_clusters - 1)
+                others = (clusters.sum(1)[:, None] - clusters) / (n_clusters - 1)
                 sums = sums + maps[_JOINS](others)
             yield "cluster", sums
 
@@ -231,7 +296,7 @@ class StarNetwork(GraphNetwork):
         super().__init__(sum(steps), sum(steps), **outputs)
         self.convolutions = nn.ModuleList(GCNConv(inputs, outputs) for inputs, outputs in pairwise(steps))
 
-    def embed(self, graphs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def embed(self, graphs: Mapping[str, Any], parts: Parts) -> tuple[Any, Any]:
         x, node_type = graphs["x"], graphs["node_type"].long()
         there = graphs["node_mask"].unsqueeze(-1).to(x.dtype)
         # Degrees with the loop of each vertex: that of the centre is its leaves and one, those of leaves are 2.

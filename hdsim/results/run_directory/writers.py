@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from hdsim.cluster.state import FinalState
 from hdsim.failures import Outages
-from hdsim.gangs.output import write_gangs
 from hdsim.platform.node_state import STATE_NAMES, NodeState
 from hdsim.platform.states import CAP_KINDS, StateSpans
 from hdsim.results import details, series
@@ -39,7 +38,7 @@ from hdsim.results.run_directory.formats import (
     schedule_csv,
     write_json,
 )
-from hdsim.util.arrays import Ints
+from hdsim.util.arrays import Ints, distinct
 from hdsim.util.files import csv_fields, replacing, write_csv
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def write_results(path: Path, result: FullReplay) -> dict[str, Any]:
     if held.attempts is not held or (held.speed != 1.0).any() or held.ghz is not None:
         _write_allocations(path / "allocations.csv", result)
     if result.gangs:
+        from hdsim.gangs.output import write_gangs
+
         begins, ids = result.starting_time.tolist(), result.workload.job_id
         write_gangs(path / "gangs.csv", {str(ids[job]): (begins[job], run) for job, run in result.gangs.items()})
     if result.costs is not None:
@@ -275,7 +276,7 @@ def _write_machine_states(path: Path, result: FullReplay) -> None:
     """
     busy, down = series.busy_resources(result), series.down_resources(result)
     asleep = {name: series.away_resources(result, state) for state, name in _ASLEEP.items()}
-    times = np.unique(np.concatenate([steps.times for steps in (busy, down, *asleep.values())]))
+    times = distinct(*(steps.times for steps in (busy, down, *asleep.values())))
     computing = busy.at(times).astype(np.int64)
     columns = {name: steps.at(times).astype(np.int64) for name, steps in asleep.items()}
     idle = result.platform.n_cores - computing - down.at(times).astype(np.int64) - sum(columns.values())
@@ -286,7 +287,7 @@ def _write_machine_states(path: Path, result: FullReplay) -> None:
 def _write_contention(path: Path, result: FullReplay) -> None:
     """Writes contention.csv: two curves, the steps of each thinned with all peaks kept."""
     lost, sending = (steps(result).thinned(_CONTENTION_STEPS) for steps in (series.lost_cores, series.exchanging_tasks))
-    times = np.union1d(lost.times, sending.times)
+    times = distinct(lost.times, sending.times)
     _write_rows(path, CONTENTION_COLUMNS, "{:.6f},{:.6f},{:.0f}", times, lost.at(times), sending.at(times))
 
 

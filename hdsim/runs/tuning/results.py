@@ -52,8 +52,8 @@ def write_best(study: TuningStudy, composer: Composer) -> None:
         for group, choice in first.composed.hydra.runtime.choices.items()
         if not str(group).startswith("hydra/") and group != "experiment" and choice != usual.get(group)
     }
-    options = composer.compose_run([f"{group}={'null' if name is None else name}" for group, name in chosen.items()])
-    values = OmegaConf.create(_differing(with_absolute_paths(first.config), options.config))
+    options = composer.options([f"{group}={'null' if name is None else name}" for group, name in chosen.items()])
+    values = OmegaConf.create(_differing(with_absolute_paths(first.config), options))
     for key in varied:
         _remove(values, key)
     content: dict[str, Any] = {

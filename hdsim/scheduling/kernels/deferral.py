@@ -36,10 +36,10 @@ def hold(
     """Decides which of J jobs wait.
 
     Args:
-        knots: (K + 1,) s: now, later times at which the signal changes, and the one until which it is known.
+        knots: (K + 1,) seconds: now, later times at which the signal changes, and the one until which it is known.
         sums: (K + 1,) integrals of the signal from now until each of these.
-        due: (J,) latest starts, s.
-        length: (J,) run times over which means are taken, s, above 0.
+        due: (J,) latest starts, seconds.
+        length: (J,) run times over which means are taken, seconds, above 0.
         work: (J,) core-seconds.
         backlog: Core-seconds of all jobs with slack that wait.
         cores: Cores of the machine.

@@ -225,7 +225,7 @@ def learned_scores(
     state[6] = 0.5 * brevity
     state[7] = narrowness
     state[8] = 0.5 * (width_mean - math.log(cores)) + 1.0
-    state[ERRORS : ERRORS + 2] = errors
+    state[ERRORS], state[ERRORS + 1] = errors[0], errors[1]
     state[STATE - 1] = 1.0
 
     queue_time, queue_width, queue_area, queue_wait = 0.0, 0.0, 0.0, 0.0
@@ -273,12 +273,18 @@ def learned_scores(
         delays[i], spare[i] = delay, free[low] - c
     logarithms(logs, logs.view(np.int64), np.empty(4 * count, np.int64), 4 * count)
     places, gains, fits, pressure = affected(queue, count, True, idle, requested, size)
-    fitting = queue[places[:fits]]
+    fitting = np.empty(AFFECTED, np.int64)
+    for k in range(fits):
+        fitting[k] = queue[places[k]]
     blocked, losses, blocks, burden = affected(queue, count, False, idle, requested, size)
     nearest = math.log(gap + 1.0) if gap < math.inf else math.inf
 
     # The state adds to every lane and changes the weights of the linear part.
-    lanes, context, lane = weights[INPUT:CONTEXT].copy(), np.zeros(LANES), np.empty(LANES)
+    lanes, context, lane = np.empty(CONTEXT - INPUT), np.empty(LANES), np.empty(LANES)
+    for k in range(CONTEXT - INPUT):
+        lanes[k] = weights[INPUT + k]
+    for unit in range(LANES):
+        context[unit] = 0.0
     for k in range(STATE):
         for unit in range(LANES):
             context[unit] += weights[CONTEXT + k * LANES + unit] * state[k]
@@ -313,7 +319,8 @@ def learned_scores(
         column[19] = 3.0 * (idle - left) / (idle + 1.0)
         column[20] = 0.4 * math.log(1.0 + delay * (pressure - relieved)) if fits else 0.0
         # Columns of jobs that fit.
-        column[7], column[15:18], column[21:] = 0.0, 0.0, 0.0
+        column[7] = column[15] = column[16] = column[17] = 0.0
+        column[21] = column[22] = column[23] = column[24] = 0.0
         if fit:
             harm, slip = put_off(job, requested, size, delays, spare, blocked, losses, blocks)
             column[7] = 3.0

@@ -12,7 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
-from hdsim.kernels.heap import pop, push
+from hdsim.kernels.heap import pop
 from hdsim.kernels.references import by_reference
 from hdsim.scheduling.kernels.profiles import (
     add_release,
@@ -33,6 +33,7 @@ from hdsim.scheduling.learned.queue import (
     next_scored,
     renew_scores,
 )
+from hdsim.scheduling.machine.cap import Cap, reserve_under_cap
 from hdsim.scheduling.machine.node_plan import (
     NodePlan,
     begin_plan,
@@ -56,6 +57,22 @@ from hdsim.scheduling.machine.nodes import (
     speed_of,
     take_cores,
 )
+from hdsim.scheduling.machine.power import (
+    Power,
+    begin_advance,
+    begin_power_pass,
+    fits_under_power,
+    goes_on,
+    hold_under_power,
+    is_starting,
+    lacks_power_space,
+    most_cores_to_start,
+    next_node_event,
+    next_under_power,
+    pass_node_events,
+    release_under_power,
+    settle_power,
+)
 from hdsim.scheduling.machine.queue_tree import leave
 from hdsim.scheduling.machine.ranked_queue import (
     Plan,
@@ -76,7 +93,7 @@ from hdsim.scheduling.machine.short_queue import (
     next_short,
 )
 from hdsim.scheduling.machine.speeds import Speeds, begin_progress, end_progress, is_outdated, settle
-from hdsim.scheduling.machine.state import Floats, Ints, Machine, end_or_limit
+from hdsim.scheduling.machine.state import Floats, Ints, Machine, end_or_limit, log_start
 from hdsim.scheduling.rules import HEAD_ALONE, Backfilling
 
 #: Results of `advance`: the instants are used up, the replay is at its end, its past is to be checked before another
@@ -95,6 +112,7 @@ class Replay(NamedTuple):
         nodes: Cores of nodes, None for interchangeable cores.
         speeds: Contention, which is on nodes.
         node_plan: The plan of conservative backfilling on nodes.
+        power: Power management, which is on interchangeable cores.
     """
 
     machine: Machine
@@ -104,6 +122,7 @@ class Replay(NamedTuple):
     nodes: OnNodes | None = None
     speeds: Speeds | None = None
     node_plan: NodePlan | None = None
+    power: Power | None = None
 
     def under(self, **rules: Any) -> Replay:
         """Returns the replay under other rules, fields of ``machine.rules``; the state is shared."""
@@ -120,13 +139,14 @@ def advance(replay: Replay, instants: int) -> int:
     """Simulates at most a number of instants; returns one of the results above."""
     machine, ranked, scored = by_reference(replay.machine), by_reference(replay.ranked), by_reference(replay.scored)
     plan, nodes, speeds = by_reference(replay.plan), by_reference(replay.nodes), by_reference(replay.speeds)
-    node_plan = by_reference(replay.node_plan)
+    node_plan, power = by_reference(replay.node_plan), by_reference(replay.power)
+    begin_advance(power)
     for _ in range(instants):
-        told = next_instant(machine, ranked, scored, None, plan, nodes, speeds, node_plan)
+        told = next_instant(machine, ranked, scored, None, plan, nodes, speeds, node_plan, power)
         if told != PAUSED:
             return told
-        schedule(machine, ranked, scored, None, plan, nodes, speeds, node_plan)
-        if not is_settled(machine, speeds):
+        schedule(machine, ranked, scored, None, plan, nodes, speeds, node_plan, power)
+        if not is_settled(machine, speeds, power):
             return BROKEN
     return PAUSED
 
@@ -141,6 +161,7 @@ def next_instant(
     nodes: OnNodes | None,
     speeds: Speeds | None,
     node_plan: NodePlan | None,
+    power: Power | None,
 ) -> int:
     """Moves the clock to the next event and carries out the events of a pass, unless another result is returned."""
     if nodes is not None:
@@ -148,10 +169,17 @@ def next_instant(
             return FULL
         if node_plan is not None and lacks_steps(machine, nodes, node_plan):
             return FULL
+    if power is not None and lacks_power_space(power, power.sleep):
+        return FULL
     clock, rules, arriving, dates = machine.clock[0], machine.rules, machine.arriving, machine.jobs.arrival
     batch, arrived = rules.batch, clock.arrived
     arrival = dates[arriving[arrived]] if arrived < len(arriving) else math.inf
     now = min(arrival, first_end(machine, short, speeds))
+    if power is not None:
+        # Events of nodes alone give no pass.
+        while next_node_event(power.sleep) < now and (now < math.inf or goes_on(power.sleep)):
+            pass_node_events(machine, power, power.sleep, next_node_event(power.sleep))
+            now = min(arrival, first_end(machine, short, speeds))
     if now == math.inf:
         return OVER
     if scored is not None and is_check_due(machine, scored, now, arrival):
@@ -164,10 +192,12 @@ def next_instant(
         nodes.state[0].first_new = arriving[arrived] if arrival == now else len(dates)
     clock.now = now
     while first_end(machine, short, speeds) == now and (batch or rules.ends_first or arrival > now):
-        end_first(machine, scored, short, plan, nodes, speeds, node_plan)
+        end_first(machine, scored, short, plan, nodes, speeds, node_plan, power)
         if not batch:
             arrival = math.inf
             break
+    if power is not None and next_node_event(power.sleep) == now:
+        pass_node_events(machine, power, power.sleep, now)
     while arrival == now:
         job = arriving[arrived]
         if ranked is not None:
@@ -214,11 +244,11 @@ def note_start(machine: Machine, short: ShortQueue | None, speeds: Speeds | None
         machine.finish_time[job] = end
         insert_end(machine.ends, end, job)
     else:
-        clock = machine.clock[0]
         if speeds is None:
-            push(machine.ends, end, clock.events)
-        machine.log[clock.events] = job
-        clock.events += 1
+            log_start(machine, job, end)
+        else:
+            machine.log[machine.clock[0].events] = job
+            machine.clock[0].events += 1
 
 
 @part_of_kernel
@@ -244,6 +274,7 @@ def end_first(
     nodes: OnNodes | None,
     speeds: Speeds | None,
     node_plan: NodePlan | None,
+    power: Power | None,
 ) -> None:
     """Ends the running job whose end is the first."""
     clock, jobs = machine.clock[0], machine.jobs
@@ -254,6 +285,8 @@ def end_first(
     if nodes is not None:
         expected = nodes.expected[job]
         release_cores(nodes, job)
+    if power is not None:
+        expected = release_under_power(power, power.cap, power.sleep, job)
     if speeds is not None:
         end_progress(speeds, job)
     if len(machine.releases.end):
@@ -282,6 +315,7 @@ def start(
     nodes: OnNodes | None,
     speeds: Speeds | None,
     node_plan: NodePlan | None,
+    power: Power | None,
     job: int,
     serving: bool,
 ) -> None:
@@ -297,9 +331,14 @@ def start(
         runtime, requested = runtime / speed, requested / speed
         nodes.expected[job] = now + requested
         take_cores(nodes, job)
+    starting = False
+    if power is not None:
+        requested = hold_under_power(machine, power, power.cap, power.sleep, job, requested)
+        starting = is_starting(power.sleep, job)
     if speeds is not None and nodes is not None:
         begin_progress(machine, nodes, speeds, job)
-    note_start(machine, short, speeds, job, end_or_limit(machine, job, now + runtime))
+    if not starting:
+        note_start(machine, short, speeds, job, end_or_limit(machine, job, now + runtime))
     if len(machine.releases.end):
         add_release(machine.releases, now + requested, job, float(size))
     if ranked is not None and machine.rules.backfill != Backfilling.NONE:
@@ -316,8 +355,10 @@ def start(
 
 
 @part_of_kernel
-def is_settled(machine: Machine, speeds: Speeds | None) -> bool:
-    """Updates speeds and dates after a pass; returns False if contention has stopped a job."""
+def is_settled(machine: Machine, speeds: Speeds | None, power: Power | None) -> bool:
+    """Updates speeds, dates and nodes that sleep after a pass; returns False if contention has stopped a job."""
+    if power is not None:
+        settle_power(machine, power.sleep)
     return settle(machine, speeds) if speeds is not None else True
 
 
@@ -331,6 +372,7 @@ def schedule(
     nodes: OnNodes | None,
     speeds: Speeds | None,
     node_plan: NodePlan | None,
+    power: Power | None,
 ) -> None:
     """Carries out a scheduling pass if it may change anything."""
     clock, rules = machine.clock[0], machine.rules
@@ -346,7 +388,7 @@ def schedule(
     if node_plan is not None and nodes is not None and ranked is not None:
         overdue = is_overdue(machine.releases, clock.now)
         begin_plan(machine, ranked, nodes, node_plan, overdue)
-    serve(machine, ranked, scored, short, plan, nodes, speeds, node_plan)
+    serve(machine, ranked, scored, short, plan, nodes, speeds, node_plan, power)
     if overdue:
         clock.planned = -1
 
@@ -361,6 +403,7 @@ def serve(
     nodes: OnNodes | None,
     speeds: Speeds | None,
     node_plan: NodePlan | None,
+    power: Power | None,
 ) -> None:
     """Starts jobs one by one until none can: heads up to one that does not fit, then others beside its reservation."""
     clock, rules, size = machine.clock[0], machine.rules, machine.jobs.size
@@ -368,6 +411,8 @@ def serve(
     if nodes is not None and not serving:
         nodes.state[0].anew = nodes.state[0].ended
         begin_search(nodes)
+    if power is not None:
+        begin_power_pass(power.cap)
     while clock.queued:
         if scored is not None:
             renew_scores(machine, scored)
@@ -380,15 +425,15 @@ def serve(
                     job = first_scored(machine, scored)
                 if short is not None:
                     job = first_short(machine, short)
-            if size[job] > clock.idle if nodes is None else not is_chosen(machine, nodes, job):
+            if not fits(machine, nodes, power, job):
                 if rules.commit:
                     clock.head = job
                 if backfill == Backfilling.NONE or (
-                    backfill == Backfilling.EASY and none_fits(machine, ranked, short, nodes)
+                    backfill == Backfilling.EASY and none_fits(machine, ranked, short, nodes, power)
                 ):
                     break
                 serving = False
-                renewed = reserve_cores(machine, job) if nodes is None else reserve_on_nodes(machine, nodes, job)
+                renewed = reserve(machine, ranked, nodes, power, job)
                 if short is not None:
                     if renewed:
                         short.state[0].untried = 0
@@ -414,7 +459,9 @@ def serve(
                 if nodes is not None and ranked is not None:
                     job = next_planned_on_nodes(machine, ranked, nodes, node_plan)
             elif ranked is not None:
-                if nodes is None:
+                if power is not None:
+                    place = next_under_power(machine, ranked, power, power.cap, power.sleep, place)
+                elif nodes is None:
                     place = next_ranked(machine, ranked, place)
                 else:
                     place = next_ranked_on_nodes(machine, ranked, nodes, place)
@@ -433,21 +480,54 @@ def serve(
                         place += 1
             if job < 0:
                 break
-            if nodes is None and clock.now + machine.jobs.requested[job] > clock.shadow:
+            if nodes is None and power is None and clock.now + machine.jobs.requested[job] > clock.shadow:
                 clock.extra -= size[job]
-        start(machine, ranked, scored, short, plan, nodes, speeds, node_plan, job, serving)
+        start(machine, ranked, scored, short, plan, nodes, speeds, node_plan, power, job, serving)
 
 
 @part_of_kernel
-def none_fits(machine: Machine, ranked: RankedQueue | None, short: ShortQueue | None, nodes: OnNodes | None) -> bool:
+def fits(machine: Machine, nodes: OnNodes | None, power: Power | None, job: int) -> bool:
+    """Returns whether a head may start, on nodes on cores that are chosen then."""
+    if nodes is not None:
+        return is_chosen(machine, nodes, job)
+    if power is not None:
+        return fits_under_power(machine, power, power.cap, job)
+    return machine.jobs.size[job] <= machine.clock[0].idle
+
+
+@part_of_kernel
+def none_fits(
+    machine: Machine, ranked: RankedQueue | None, short: ShortQueue | None, nodes: OnNodes | None, power: Power | None
+) -> bool:
     """Returns whether it is known at once that no queued job has enough idle cores."""
     if nodes is not None:
         return machine.clock[0].idle == 0
     if ranked is not None:
-        return ranked.tree.size[1] > machine.clock[0].idle
+        most = float(machine.clock[0].idle) if power is None else most_cores_to_start(machine, power.cap)
+        return ranked.tree.size[1] > most
     if short is not None:
         return machine.clock[0].idle == 0
     return False
+
+
+@part_of_kernel
+def reserve(
+    machine: Machine, ranked: RankedQueue | None, nodes: OnNodes | None, power: Power | None, head: int
+) -> bool:
+    """Sets what may start beside the reservation of a head that does not fit; returns whether it is a new one."""
+    if nodes is not None:
+        return reserve_on_nodes(machine, nodes, head)
+    if power is not None:
+        return reserve_beside(machine, ranked, power, power.cap, head)
+    return reserve_cores(machine, head)
+
+
+@part_of_kernel
+def reserve_beside(machine: Machine, ranked: RankedQueue | None, power: Power, cap: Cap | None, head: int) -> bool:
+    """See `reserve`, with power management."""
+    if cap is not None and ranked is not None:
+        return reserve_under_cap(machine, ranked, power.ranges, cap, head)
+    return reserve_cores(machine, head)
 
 
 @part_of_kernel

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.kernels.compiling import part_of_kernel
-from hdsim.kernels.heap import Heap, make_heap
+from hdsim.kernels.heap import Heap, make_heap, push
 from hdsim.scheduling.kernels.profiles import Releases, make_releases
 from hdsim.scheduling.machine.walltime import reaches_walltime
 from hdsim.scheduling.rules import HEAD_ALONE
@@ -118,6 +118,15 @@ def end_or_limit(machine: Machine, job: int, date: float) -> float:
         if killed:
             return limit
     return date
+
+
+@part_of_kernel
+def log_start(machine: Machine, job: int, end: float) -> None:
+    """Notes a job that begins to run and its end in seconds."""
+    clock = machine.clock[0]
+    push(machine.ends, end, clock.events)
+    machine.log[clock.events] = job
+    clock.events += 1
 
 
 def make_machine(

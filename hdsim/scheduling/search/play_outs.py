@@ -325,7 +325,7 @@ def play_out(
     fill_short(queue, running, jobs.order)
     # Functions with one call are inlined.
     while True:
-        schedule(machine, None, None, queue, None, None, None, None)
+        schedule(machine, None, None, queue, None, None, None, None, None)
         if not whole or not (clock.queued or clock.arrived < count):
             break
-        next_instant(machine, None, None, queue, None, None, None, None)
+        next_instant(machine, None, None, queue, None, None, None, None, None)

@@ -288,8 +288,9 @@ def _drawn(each: LoadClass, count: int, cores: int, rng: np.random.Generator) ->
     """Draws `count` jobs of a class."""
     # No more sessions and submissions than jobs are needed; each quantity has a generator of its own.
     streams = iter(rng.spawn(14))
-    lengths = np.maximum(np.round(each.submissions.draw(next(streams), count)), 1).astype(np.int64)
-    sizes = np.maximum(np.round(each.jobs.draw(next(streams), count)), 1).astype(np.int64)
+    most = max(count, 1)
+    lengths = np.clip(np.round(each.submissions.draw(next(streams), count)), 1, most).astype(np.int64)
+    sizes = np.clip(np.round(each.jobs.draw(next(streams), count)), 1, most).astype(np.int64)
     submissions = int(np.searchsorted(np.cumsum(sizes), count)) + 1
     sizes = sizes[:submissions]
     sizes[-1] -= sizes.sum() - count
@@ -540,10 +541,12 @@ _TOP = {
     "load": _RANGE,
     "classes": Rule("a mapping of classes by name", lambda value: isinstance(value, Mapping) and bool(value)),
 }
+#: A number of users; a draw takes memory for each.
+_USERS = Rule("a whole number from 1 to 10,000,000", lambda value: integers_from(1).accepts(value) and value <= 10**7)
 #: Keys of a class, those of its groups as mappings; every value has a default but those of `_REQUIRED`.
 _CLASS: Mapping[str, Any] = {
     "share": POSITIVE,
-    "users": {"number": integers_from(1), "activity": NOT_NEGATIVE},
+    "users": {"number": _USERS, "activity": NOT_NEGATIVE},
     "arrivals": {"gaps": _DISTRIBUTION, "day": _hours(DAYS, 24), "week": _hours(WEEKS, 7)},
     "session": {
         "submissions": _DISTRIBUTION,
