@@ -49,6 +49,9 @@ def read_reservations(path: Path, zone: str, notes: Notes) -> dict[str, Any]:
             one[edge] = read_value(
                 values.pop(f"{edge}time", ""), lambda date: parse_date(date, zone), f"{where}: {name}"
             )
+        if not name or one["end"] <= one["start"]:
+            notes.leave_out(path.name, "reservations without a name, or that end before they start", where)
+            continue
         one["nodes"] = values.pop("nodes", "")
         for key in ("users", "accounts", "flags"):
             if key in values:

@@ -241,6 +241,11 @@ _CYCLE = f"{_ASSOC_COLUMNS}|ParentName\n" + "".join(
             "nodes that slurm.conf does not have: n77",
         ),
         (
+            {"reservations_txt": RESERVATIONS.replace("EndTime=2026-03-02", "EndTime=2026-03-01")},
+            "reservations.txt",
+            "reservations without a name, or that end before they start",
+        ),
+        (
             {"assoc_txt": _CYCLE},
             "assoc.txt",
             "site: associations: expected accounts below root, got 2 above themselves",
