@@ -8,9 +8,8 @@ they had jobs waiting, before the weeks that are used.
 python benchmarks/when.py generated --moments 5 --scenarios 5 --processes 2
 python benchmarks/when.py ricc --log RICC-2010-2.swf.gz --moments 8 --scenarios 3 --days 2
 
-Measured so, with the adjusted median alone: generated 84.4 % of 109 waits in the interval, mean error 3.93 h, that of
-the plan 5.54 h; ricc 84.9 % of 192 waits, 29.8 h and 102.1 h. The quantiles of the scenarios alone have 46 % and 2 % of
-the waits.
+Measured so: generated 84.4 % of 109 waits in the interval, mean error 3.93 h, that of the plan 5.54 h; ricc 84.9 % of
+192 waits, 29.8 h and 102.1 h. The quantiles of the scenarios alone have 46 % and 2 % of the waits.
 """
 
 from __future__ import annotations

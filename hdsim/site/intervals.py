@@ -7,7 +7,6 @@ folds, as in R. Barber et al., "Predictive inference with the jackknife+", Annal
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -59,10 +58,6 @@ def _log(seconds: Floats) -> Floats:
     return np.log(np.clip(np.nan_to_num(seconds, nan=_LONGEST, posinf=_LONGEST), 0.0, _LONGEST) + _SHIFT)
 
 
-def _seconds(logarithms: Floats) -> Floats:
-    return np.clip(np.exp(logarithms) - _SHIFT, 0.0, _LONGEST)
-
-
 def _design(features: Floats) -> Floats:
     low, median, high, plan, waited, pace = _log(features).T
     return np.column_stack([np.ones(len(median)), median, high - median, median - low, plan, waited, pace])
@@ -89,17 +84,15 @@ class Calibration:
         coefficients: (3, 7) of the logarithms of the quantiles of `LEVELS`.
         margins: Logarithms by which the interval is longer at its lower and at its upper end.
         waits: Number of waits that it is from.
-        weight: Part of the adjusted median in the answer; the rest is that of the scenarios.
     """
 
     coefficients: Floats
     margins: tuple[float, float]
     waits: int
-    weight: float = 1.0
 
     def document(self) -> dict[str, Any]:
         """The content of a file."""
-        return dataclasses.asdict(self) | {"coefficients": self.coefficients.tolist(), "margins": list(self.margins)}
+        return {"coefficients": self.coefficients.tolist(), "margins": list(self.margins), "waits": self.waits}
 
     @classmethod
     def of_document(cls, document: Any) -> Calibration:
@@ -111,13 +104,11 @@ class Calibration:
         try:
             coefficients = np.array(document["coefficients"], np.float64)
             lower, upper = map(float, document["margins"])
-            made = cls(coefficients, (lower, upper), int(document["waits"]), float(document["weight"]))
-            if not (np.isfinite([lower, upper, *coefficients.ravel()]).all() and 0.0 <= made.weight <= 1.0):
+            made = cls(coefficients, (lower, upper), int(document["waits"]))
+            if not np.isfinite([lower, upper, *coefficients.ravel()]).all():
                 raise ValueError
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise ValueError(
-                "expected coefficients, margins, waits and weight as 'hdsim when SITE --check' writes"
-            ) from None
+            raise ValueError("expected coefficients, margins and waits as 'hdsim when SITE --check' writes") from None
         if made.coefficients.shape != (len(LEVELS), len(FEATURES) + 1):
             raise ValueError(f"expected 3 rows of {len(FEATURES) + 1} coefficients, got {made.coefficients.shape}")
         return made
@@ -127,9 +118,7 @@ class Calibration:
         bounds = _design(features) @ self.coefficients.T
         bounds[:, 0] -= self.margins[0]
         bounds[:, 2] += self.margins[1]
-        ends = np.sort(_seconds(bounds), axis=1)
-        ends[:, 1] = np.clip(_mixed(ends[:, 1], features, self.weight), ends[:, 0], ends[:, 2])
-        return ends
+        return np.sort(np.clip(np.exp(bounds) - _SHIFT, 0.0, _LONGEST), axis=1)
 
 
 def calibration_of(samples: Samples) -> Calibration:
@@ -139,38 +128,22 @@ def calibration_of(samples: Samples) -> Calibration:
     """
     design, wait = _design(samples.features), _log(samples.wait)
     places = np.unique(samples.moment, return_inverse=True)[1]
-    bounds = np.full((len(wait), 3), math.nan)
+    residuals = np.empty((len(wait), 2))
     for fold in range(_FOLDS):
         held = places % _FOLDS == fold
-        if held.any() and not held.all():
-            bounds[held] = design[held] @ _fitted(design[~held], wait[~held]).T
-    known = ~np.isnan(bounds[:, 0])
-    margins, weight = (0.0, 0.0), 1.0
-    if known.any():
-        residuals = np.column_stack([bounds[:, 0] - wait, wait - bounds[:, 2]])[known]
+        if not held.any() or held.all():
+            residuals[held] = np.nan
+            continue
+        coefficients = _fitted(design[~held], wait[~held])
+        bounds = design[held] @ coefficients.T
+        residuals[held, 0], residuals[held, 1] = bounds[:, 0] - wait[held], wait[held] - bounds[:, 2]
+    residuals = residuals[~np.isnan(residuals[:, 0])]
+    margins = (0.0, 0.0)
+    if len(residuals):
         rank = min(math.ceil((1.0 - LEVELS[0]) * (len(residuals) + 1)), len(residuals)) - 1
         lower, upper = np.sort(residuals, axis=0)[rank].tolist()
         margins = (lower, upper)
-        weight = _weight(_seconds(bounds[known, 1]), samples.select(known))
-    return Calibration(_fitted(design, wait), margins, len(wait), weight)
-
-
-def _mixed(adjusted: Floats, features: Floats, weight: float) -> Floats:
-    """Returns the medians of answers, in seconds, from adjusted ones and those of the scenarios."""
-    own = np.clip(np.nan_to_num(features[:, 1], nan=_LONGEST, posinf=_LONGEST), 0.0, _LONGEST)
-    return own + weight * (adjusted - own)
-
-
-def _weight(adjusted: Floats, samples: Samples) -> float:
-    """Returns the weight with the least sum of absolute errors in seconds: a weighted median of those of each wait."""
-    own, step = _mixed(adjusted, samples.features, 0.0), adjusted - _mixed(adjusted, samples.features, 0.0)
-    moved = np.abs(step) > 0.0
-    if not moved.any():
-        return 1.0
-    best, length = (samples.wait - own)[moved] / step[moved], np.abs(step[moved])
-    order = np.argsort(best, kind="stable")
-    half = np.searchsorted(np.cumsum(length[order]), 0.5 * length.sum())
-    return float(np.clip(best[order][half], 0.0, 1.0))
+    return Calibration(_fitted(design, wait), margins, len(wait))
 
 
 def _fitted(design: Floats, wait: Floats) -> Floats:

@@ -325,29 +325,6 @@ def test_a_calibrated_interval_has_four_fifths_of_the_waits() -> None:
     assert 0.7 < score("few", few.interval(fresh.features), fresh).coverage < 0.92
 
 
-@pytest.mark.parametrize(("factor", "least", "most"), [(1.0, 0.0, 0.5), (3.0, 0.8, 1.0)])
-def test_the_median_is_that_of_the_scenarios_as_far_as_they_were_nearer(
-    factor: float, least: float, most: float
-) -> None:
-    """With few waits a regression is worse than scenarios that are right, and better than wrong ones."""
-    rng = np.random.default_rng(4)
-
-    def samples(count: int) -> Samples:
-        middle = rng.lognormal(9.0, 1.5, count)
-        others = rng.lognormal(9.0, 1.5, (3, count))
-        features = np.column_stack([middle / 2, middle, 2 * middle, *others])
-        return Samples(np.arange(count) // 4, features, factor * middle * rng.lognormal(0.0, 0.3, count))
-
-    calibration, fresh = calibration_of(samples(100)), samples(4000)
-    assert least <= calibration.weight <= most
-    mixed, adjusted, plain = (
-        score("all", dataclasses.replace(calibration, weight=weight).interval(fresh.features), fresh)
-        for weight in (calibration.weight, 1.0, 0.0)
-    )
-    assert mixed.error <= min(adjusted.error, plain.error) * 1.01
-    assert mixed.coverage == adjusted.coverage
-
-
 def test_the_ends_of_the_interval_are_quantiles() -> None:
     """Without anything to tell waits apart the interval is from the 10 % to the 90 % quantile."""
     waits = np.random.default_rng(1).permutation(np.arange(1.0, 2001.0)) * 100
@@ -514,12 +491,9 @@ def test_a_damaged_adjustment_is_one_line(tmp_path: Path) -> None:
     for text, message in (
         ("{", "expected JSON as 'hdsim when SITE --check' writes"),
         ("[]", "expected a table and an adjustment"),
-        ('{"table": []}', "expected coefficients, margins, waits and weight"),
-        (json.dumps({**good, "waits": math.inf, "table": []}), "expected coefficients, margins, waits and weight"),
-        (
-            json.dumps({**good, "margins": [math.nan, 0.0], "table": []}),
-            "expected coefficients, margins, waits and weight",
-        ),
+        ('{"table": []}', "expected coefficients, margins and waits"),
+        (json.dumps({**good, "waits": math.inf, "table": []}), "expected coefficients, margins and waits"),
+        (json.dumps({**good, "margins": [math.nan, 0.0], "table": []}), "expected coefficients, margins and waits"),
         (json.dumps({**good, "table": [1]}), "expected a table"),
         (json.dumps({**good, "table": [{"name": "all", "waits": 1, "coverage": "x"}]}), "expected a table"),
     ):
