@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _LOCK = threading.RLock()
 _COMPILED, _INTERPRETED, _WITHIN_INTERPRETED = range(3)
-#: How this thread runs kernels.
+#: The way in which this thread runs kernels.
 _mode: ContextVar[int] = ContextVar("mode", default=_COMPILED)
-#: What is to be done before the next kernel is compiled.
+#: Functions that are called before the next kernel is compiled.
 _preparations: list[Callable[[], None]] = []
 
 

@@ -52,7 +52,7 @@ def compiled_power(
 ) -> CompiledPower | None:
     """Returns the replay of what has been set up, None without power management or if only the engine has it.
 
-    The log tells of the latter.
+    The log has the reason of the latter.
     """
     management = setup.power
     if management is None:

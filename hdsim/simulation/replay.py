@@ -138,8 +138,8 @@ def carry_out(
 def scheduling_pass(agent: Agent, cluster: Cluster) -> Callable[[], None]:
     """Returns a function that carries out one scheduling pass of an agent.
 
-    It raises a DecisionError where the agent has changed what only the simulation changes. What a pass changes in place
-    and never replaces is compared name by name, which costs a tenth of a pass of `fcfs`.
+    It raises a DecisionError where the agent has changed what only the simulation changes. State that a pass changes in
+    place and never replaces is compared name by name, which costs a tenth of a pass of `fcfs`.
     """
     queue, running, starting, state = cluster.queue, cluster.running, cluster.starting, cluster.state
     starting_time, finish_time, requests = cluster.starting_time, cluster.finish_time, cluster.requests

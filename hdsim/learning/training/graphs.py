@@ -38,7 +38,7 @@ _FITS, _TAKES, _IN, _HAS, _JOINS = (relation for _, relation, _ in EDGE_TYPES)
 
 
 class Parts(NamedTuple):
-    """What a network computes with: modules and functions of PyTorch, or of NumPy, which is called in less time."""
+    """The parts of a network: modules and functions of PyTorch, or of NumPy, which is called in less time."""
 
     layers: Sequence[Any]
     score: Any

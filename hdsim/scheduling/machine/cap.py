@@ -202,7 +202,7 @@ def _total_beside(ranges: HeldRanges, cap: Cap, held: Any, size: int) -> float:
     return total_watts(cap, space)
 
 
-# What may start.
+# Jobs that may start.
 
 
 @part_of_kernel
@@ -284,8 +284,8 @@ def release_under_cap(ranges: HeldRanges, cap: Cap, job: int) -> None:
 def reserve_under_cap(machine: Machine, queue: RankedQueue, ranges: HeldRanges, cap: Cap, head: int) -> bool:
     """Reserves cores and power for a head that cannot start; returns whether the reservation is a new one.
 
-    While nothing starts or ends and the head is the same, the reservation stays. Where no candidate could start beside
-    any reservation there is none.
+    While nothing starts or ends and the head is the same, the reservation stays. There is none if no candidate could
+    start beside any reservation.
     """
     clock, state = machine.clock[0], cap.state[0]
     renewed = clock.reserved != head or state.reserved_at != state.changes

@@ -468,7 +468,7 @@ def choose_awake_first(machine: Machine, ranges: HeldRanges, sleep: Sleep, job: 
     """Chooses cores of the nodes that are up, and of the fewest others if these do not suffice.
 
     Of the others only those can be chosen on which the job ends by a date if they are woken; returns False if there are
-    too few. `SLEEP_STATE.ready` tells when all are up.
+    too few. `SLEEP_STATE.ready` is the time at which all are up.
     """
     state, now, size = sleep.state[0], machine.clock[0].now, machine.jobs.size[job]
     missing = size - ranges.idle.length[1]
@@ -583,7 +583,7 @@ def hold_nodes(machine: Machine, ranges: HeldRanges, sleep: Sleep, job: int, req
 def next_asleep(machine: Machine, queue: RankedQueue, ranges: HeldRanges, sleep: Sleep, place: int) -> int:
     """Returns the first place from one on of a candidate that may start beside the reservation, -1 for none.
 
-    Where nodes have to wake for it, its cores are chosen then.
+    If nodes have to wake for it, its cores are chosen then.
     """
     while True:
         place = next_ranked(machine, queue, place)
