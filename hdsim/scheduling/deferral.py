@@ -12,6 +12,7 @@ import numpy as np
 from hdsim.errors import ConfigError
 from hdsim.facility.dates import Dates
 from hdsim.facility.series import WINDOWS, Signal, window_series
+from hdsim.scheduling.kernels.deferral import FEATURES, hold
 from hdsim.scheduling.orders import JobOrder
 from hdsim.scheduling.queue import DynamicQueue
 from hdsim.util.arrays import Ints
@@ -42,8 +43,6 @@ def read_plan(plan: str) -> list[float]:
     """
     if plan == "rule":
         return []
-    from hdsim.scheduling.kernels.deferral import FEATURES  # it loads numba
-
     if plan != "learned" and not str(plan).endswith(".json"):
         raise ConfigError(f"expected rule, learned or a JSON file with weights, got {plan!r}", where="agent.plan")
     path = _SHIPPED if plan == "learned" else Path(plan)
@@ -146,8 +145,6 @@ class Deferral:
 
     def _put_off(self, cluster: Cluster, jobs: Ints) -> set[int]:
         """Those of some jobs that wait for a better start."""
-        from hdsim.scheduling.kernels.deferral import FEATURES, hold  # it loads numba
-
         knots, sums = self._signal.integral()
         if not len(jobs) or len(knots) < 3:
             return set()
