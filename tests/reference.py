@@ -1585,22 +1585,26 @@ class Classic:
                 return given
         rooms = {node: min(site.cluster.room(node, spec), spec.cores) for node in spared.left}
         losses = {node: [spared.loss(spec, node, k) for k in range(int(room) + 1)] for node, room in rooms.items()}
-        budget = dict.fromkeys(losses, 0)
-
-        def limit(node: int, chunks: int) -> int:
-            return max(k for k, lost in enumerate(losses[node]) if lost <= chunks)
-
-        while True:
-            limits = {node: limit(node, chunks) for node, chunks in budget.items()}
-            if sum(limits.values()) >= spec.cores:
-                return site.place(job, self.rule, limits)
-            if sum(budget.values()) == spared.margin:
+        # Nodes give what costs the head nothing; then its margin is spent in whole steps of equal gain.
+        limits = {node: max(k for k, lost in enumerate(lost) if lost == 0) for node, lost in losses.items()}
+        left = spared.margin
+        while sum(limits.values()) < spec.cores and left:
+            steps = [
+                (Fraction(k - limits[node], lost[k] - lost[limits[node]]), -node, k)
+                for node, lost in losses.items()
+                for k in range(limits[node] + 1, len(lost))
+                if lost[k] <= spared.margin and lost[k] not in lost[k + 1 :]
+            ]
+            if not steps:
                 break
-            gains = {node: limit(node, chunks + 1) - limits[node] for node, chunks in budget.items()}
-            best = max(gains, key=lambda node: (gains[node], -node))
-            if gains[best] == 0:
+            _, node, k = max(steps)
+            cost = losses[-node][k] - losses[-node][limits[-node]]
+            if cost > left:
                 break
-            budget[best] += 1
+            left -= cost
+            limits[-node] = k
+        if sum(limits.values()) >= spec.cores:
+            return site.place(job, self.rule, limits)
         # Complete search: the least loss for so many cores on the nodes looked at so far.
         least = {0: 0}
         for lost in losses.values():
