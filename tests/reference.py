@@ -1350,14 +1350,15 @@ class Site:
             times += steps
             assert times, f"jobs {self.queue} are left that can never run"
             self.now = min(times)
+            # Nodes of jobs that end now are idle in the pass, also where the time-out is 0.
+            changing = [node for node in range(len(self.sleep)) if self._next_change(node) <= self.now]
             for end, run in ends:
                 if end <= self.now:
                     fixed = self.jobs[run.job].fixed
                     late = run.due() >= limit(run) if fixed else run.due() > limit(run) + 1e-12 * self.now
                     self._leave(run, "killed" if late else "completed")
-            for node in range(len(self.sleep)):
-                if self._next_change(node) <= self.now:
-                    self._change(node)
+            for node in changing:
+                self._change(node)
             for job, run in list(self.starting.items()):
                 if run.start <= self.now:
                     self.running[job] = self.starting.pop(job)
