@@ -240,13 +240,13 @@ class _Builder:
             count(("group", row), limits, "grp_jobs", "AssocGrpJobsLimit")
             count(("group", row), limits, "grp_submit", "AssocGrpSubmitJobsLimit", submitted=True)
         if holder.associations:
-            own = ("own", holder.associations[0])
+            lowest = ("own", holder.associations[0])
             most = self.inherited(holder.associations, "max_jobs")
             if most is not None and ("max_jobs", "") not in held:
-                hold(own, "job", most, "AssocMaxJobsLimit")
+                hold(lowest, "job", most, "AssocMaxJobsLimit")
             most = self.inherited(holder.associations, "max_submit")
             if most is not None and ("max_submit", "") not in held:
-                waiting.append(self.submission(own, most, "AssocMaxSubmitJobLimit"))
+                waiting.append(self.submission(lowest, most, "AssocMaxSubmitJobLimit"))
             for limit, told, of_node in (
                 ("max_tres_mins", job_minutes_limit, False),
                 ("max_tres_per_node", node_limit, True),
@@ -254,7 +254,7 @@ class _Builder:
                 every = {tres for row in holder.associations for tres in getattr(self.accounts.rows[row].limits, limit)}
                 for tres in sorted(tres for tres in every if (limit, tres) not in held):
                     amount = self.inherited(holder.associations, limit, tres)
-                    spend((*own, limit), tres, amount, told("Assoc", tres), of_node=of_node)
+                    spend((*lowest, limit), tres, amount, told("Assoc", tres), of_node=of_node)
         return made, tuple(waiting)
 
     def never(self, holder: Holder, partition: int, entries: Ints, blocked: Ints) -> None:
