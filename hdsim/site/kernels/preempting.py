@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
 from hdsim.site.kernels.placing import Chosen, Flags, Floats, Ints, Usage, choose
 from hdsim.site.kernels.running import Machine, RunningJobs, change_usage, copy_usage
@@ -51,42 +49,6 @@ class Preemption(NamedTuple):
     noted: Flags
     leaving: Flags
     length: Ints
-
-
-def make_preemption(
-    group: Ints,
-    beats: Flags,
-    exempt: Floats,
-    waits: Flags,
-    rank: Ints,
-    *,
-    youngest: bool = False,
-    reorders: int = 1,
-    strict: bool = False,
-    by_partition: bool = False,
-) -> Preemption:
-    """Returns rules of preemption; see :class:`Preemption`."""
-    jobs = len(group)
-    ints = np.zeros((3, jobs), np.int64)
-    return Preemption(
-        enabled=bool(beats.any()),
-        by_partition=by_partition,
-        group=group,
-        beats=beats,
-        exempt=exempt,
-        waits=waits,
-        rank=rank,
-        start=np.zeros(jobs),
-        youngest=youngest,
-        reorders=reorders,
-        strict=strict,
-        candidate=ints[0],
-        covers=ints[1],
-        victim=ints[2],
-        noted=np.zeros(jobs, np.bool_),
-        leaving=np.zeros(jobs, np.bool_),
-        length=np.zeros(1, np.int64),
-    )
 
 
 @lean_kernel
