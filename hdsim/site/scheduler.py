@@ -95,7 +95,7 @@ def refuse(site: Site) -> list[str]:
 
 def site_nodes(site: Site, kinds: Sequence[NodeType], place: Mapping[str, int]) -> SiteNodes:
     """Returns the nodes of a site, whose types and numbers by name are given, as columns."""
-    words = {word for text in site.slurm.select_parameters for word in text.upper().split("_")}
+    words = site.slurm.consumable
     units = []
     for kind in kinds:
         core = kind.threads_per_core

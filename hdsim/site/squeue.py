@@ -189,8 +189,7 @@ def asked_job(text: str, site: Site, at: float) -> Queued:
         own = job_options(text)
     except ValueError as error:
         raise ConfigError(str(error), where=where) from None
-    default = next((name for name, one in site.partitions.items() if one.default), next(iter(site.partitions), ""))
-    partition = own.pop("partitions", None) or default
+    partition = own.pop("partitions", None) or site.default_partition or next(iter(site.partitions), "")
     for name in partition.split(","):
         if name not in site.partitions:
             allowed = ", ".join(site.partitions)
