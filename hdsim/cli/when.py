@@ -171,9 +171,8 @@ def _answer(log: Log, site: Path, given: _Options, notes: Notes) -> None:
     if lost := without_place(log, present):
         told = f"jobs that run, as their nodes were full: {', '.join(lost[:_SHOWN])}{' ...' if lost[_SHOWN:] else ''}"
         notes.leave_out(str(given.queue or "log"), told, count=len(lost))
-    usage = log.usage.at(present.at)
-    plan, plan_reason = plan_of(log, present, [target], usage)
-    starts = simulated(log, present, [target], scenarios, (given.seed,), usage, longest)
+    plan, plan_reason = plan_of(log, present, [target])
+    starts = simulated(log, present, [target], scenarios, (given.seed,), longest)
     quantiles = starts.quantiles()[0]
     own = np.array([features(log, present, target, quantiles, float(plan[0]))])
     plain = Calibration(scenario_quantiles(), (0.0, 0.0), 0)
@@ -279,7 +278,7 @@ def _queued(log: Log, queue: Path, job: str, at: float | None, notes: Notes, *, 
     present = Present(jobs_of(jobs, log.jobs, log.site, now, str(queue)), now)
     target = _row(present, job if known else ASKED, str(queue))
     priorities = np.array([one.priority for one in jobs])
-    return as_queued(log, present, priorities, log.usage.at(now)), target
+    return as_queued(log, present, priorities), target
 
 
 def _row(present: Present, job: str, source: str) -> int:
