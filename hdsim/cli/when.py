@@ -32,7 +32,7 @@ _MOST_DAYS = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class _Options:
-    """What the options of `when` have set."""
+    """The options of `when`."""
 
     queue: Path | None
     nodes: Path | None

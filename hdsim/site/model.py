@@ -263,7 +263,7 @@ class Scheduler(Part):
 
     @property
     def consumable(self) -> set[str]:
-        """What jobs take of nodes, such as CORE and MEMORY of CR_Core_Memory."""
+        """Resources of nodes that jobs take, such as CORE and MEMORY of CR_Core_Memory."""
         return {word for text in self.select_parameters for word in text.upper().split("_")}
 
     @property

@@ -87,7 +87,7 @@ class Billing(NamedTuple):
 
 
 class Book(NamedTuple):
-    """What usage is added to, and what the jobs that use it are billed for.
+    """The accounts, their usage, and the bills of the jobs that add to it.
 
     Attributes:
         tree: Associations; their shares are normalised among siblings (Fair Tree) or to those of root (classic).
