@@ -30,11 +30,34 @@ _SHOWN = 10
 _MOST_DAYS = 60.0
 
 
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of `when`."""
+
+    queue: Path | None
+    nodes: Path | None
+    job: str
+    at: str | None
+    check: bool
+    weeks: int
+    moments: int
+    jobs: int
+    scenarios: int | None
+    days: float
+    processes: int
+    seed: int
+
+    @property
+    def longest(self) -> float:
+        """Length of a scenario in seconds."""
+        return self.days * _DAY
+
+
 @click.command()
 @click.argument("site", type=FOLDER)
 @click.option("--queue", type=FILE, help="Output of squeue with the columns that docs/slurm.md lists.")
 @click.option("--nodes", type=FILE, help="Output of sinfo: nodes out of service.")
-@click.option("--job", metavar="JOB", help="Id of a job that waits, or options of sbatch of a further one.")
+@click.option("--job", default="", metavar="JOB", help="Id of a job that waits, or options of sbatch of a further one.")
 @click.option("--at", metavar="TIME", help="The moment, where squeue does not tell it; without --queue one of the log.")
 @click.option("--check", is_flag=True, help="Tell how well the answers hold in the last weeks of the log, and adjust.")
 @click.option("--weeks", type=click.IntRange(1), default=4, show_default=True, help="Weeks that are held out.")
@@ -44,22 +67,7 @@ _MOST_DAYS = 60.0
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Their length.")
 @click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Processes of --check.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of everything random.")
-def when(
-    site: Path,
-    queue: Path | None,
-    nodes: Path | None,
-    job: str | None,
-    at: str | None,
-    weeks: int,
-    moments: int,
-    jobs: int,
-    scenarios: int | None,
-    days: float,
-    processes: int,
-    seed: int,
-    *,
-    check: bool,
-) -> None:
+def when(site: Path, **options: Any) -> None:
     """Tell when a job will start on SITE, a folder of 'hdsim site import', and why not earlier.
 
     \b
@@ -79,19 +87,19 @@ def when(
 
     for package in ("ClusterShell", "polars", "pydantic"):
         optional(package)
-    if check == (job is not None):
+    given = _Options(**options)
+    if given.check == bool(given.job):
         raise ConfigError("expected either --job or --check", where="hdsim when")
-    if not days <= _MOST_DAYS:
-        raise ConfigError(f"expected at most {_MOST_DAYS:g} days, got {days}", where="--days")
+    if not given.days <= _MOST_DAYS:
+        raise ConfigError(f"expected at most {_MOST_DAYS:g} days, got {given.days}", where="--days")
     rules, notes = load_site(site), Notes()
-    if nodes is not None:
-        rules = _with_nodes(rules, nodes, notes)
+    if given.nodes is not None:
+        rules = _with_nodes(rules, given.nodes, notes)
     log = Log(rules, read_log(site))
-    if check:
-        _check(log, site, weeks, moments, jobs, scenarios or 10, days * _DAY, processes, seed)
-        return
-    assert job is not None
-    _answer(log, site, queue, job, at, scenarios or 100, days * _DAY, seed, notes)
+    if given.check:
+        _check(log, site, given)
+    else:
+        _answer(log, site, given, notes)
 
 
 def _with_nodes(site: Site, path: Path, notes: Notes) -> Site:
@@ -109,26 +117,18 @@ def _with_nodes(site: Site, path: Path, notes: Notes) -> Site:
     return site.model_copy(update={"down": fold_nodes(kept) if kept else ""})
 
 
-def _check(
-    log: Log,
-    site: Path,
-    weeks: int,
-    moments: int,
-    jobs: int,
-    scenarios: int,
-    longest: float,
-    processes: int,
-    seed: int,
-) -> None:
+def _check(log: Log, site: Path, given: _Options) -> None:
     from tqdm import tqdm
 
     from hdsim.studies.starts import checked, first_moment, moments_of, sampled
     from hdsim.util.files import write_bytes
 
+    weeks, seed = given.weeks, given.seed
     begin = first_moment(log, weeks)
-    at = moments_of(begin, 2 * weeks + 1, moments, seed)
+    at = moments_of(begin, 2 * weeks + 1, given.moments, seed)
     with tqdm(total=len(at), unit="moment", disable=None, leave=False) as bar:
-        found = sampled(log, at, scenarios, jobs, seed, longest, processes, lambda done: _advance(bar, done))
+        settings = (given.scenarios or 10, given.jobs, seed, given.longest, given.processes)
+        found = sampled(log, at, *settings, lambda done: _advance(bar, done))
     if not len(found.samples):
         raise ConfigError("expected jobs that wait in the last weeks of the log, got none", where=str(site))
     result = checked(found, begin, weeks, log.site.time_zone)
@@ -158,31 +158,21 @@ def _table(scores: Sequence[Score]) -> str:
     return format_table(rows)
 
 
-def _answer(
-    log: Log,
-    site: Path,
-    queue: Path | None,
-    job: str,
-    at: str | None,
-    scenarios: int,
-    longest: float,
-    seed: int,
-    notes: Notes,
-) -> None:
+def _answer(log: Log, site: Path, given: _Options, notes: Notes) -> None:
     from hdsim.report.charts import duration
     from hdsim.site.formats import date_text
     from hdsim.site.intervals import Calibration, scenario_quantiles
     from hdsim.studies.starts import features, plan_of, without_place
     from hdsim.studies.starts import scenarios as simulated
 
+    scenarios, longest = given.scenarios or 100, given.longest
     adjustment = _adjustment(site / "when.json")
-    present, target = _present(log, queue, job, at, notes)
+    present, target = _present(log, given, notes)
     if lost := without_place(log, present):
         told = f"jobs that run, as their nodes were full: {', '.join(lost[:_SHOWN])}{' ...' if lost[_SHOWN:] else ''}"
-        notes.leave_out(str(queue or "log"), told, count=len(lost))
-    usage = log.usage.at(present.at)
-    plan, plan_reason = plan_of(log, present, [target], usage)
-    starts = simulated(log, present, [target], scenarios, (seed,), usage, longest)
+        notes.leave_out(str(given.queue or "log"), told, count=len(lost))
+    plan, plan_reason = plan_of(log, present, [target])
+    starts = simulated(log, present, [target], scenarios, (given.seed,), longest)
     quantiles = starts.quantiles()[0]
     own = np.array([features(log, present, target, quantiles, float(plan[0]))])
     plain = Calibration(scenario_quantiles(), (0.0, 0.0), 0)
@@ -246,22 +236,22 @@ def _adjustment(path: Path) -> tuple[Calibration, list[Score]] | None:
         raise ConfigError(str(error), where=str(path)) from None
 
 
-def _present(log: Log, queue: Path | None, job: str, at: str | None, notes: Notes) -> tuple[Present, int]:
+def _present(log: Log, given: _Options, notes: Notes) -> tuple[Present, int]:
     """The jobs at the moment, with the one that is asked about, and its row."""
     from hdsim.site.formats import date_text, parse_date, read_value
     from hdsim.site.squeue import asked_job, jobs_of
     from hdsim.studies.starts import present_of, with_job
 
-    zone = log.site.time_zone
-    now = None if at is None else float(read_value(at, lambda text: parse_date(text, zone), "--at"))
+    job, zone = given.job, log.site.time_zone
+    now = None if given.at is None else float(read_value(given.at, lambda text: parse_date(text, zone), "--at"))
     known = re.fullmatch(r"\d+(_\d+)?", job) is not None
-    if queue is not None:
-        return _queued(log, queue, job, now, notes, known=known)
+    if given.queue is not None:
+        return _queued(log, given.queue, job, now, notes, known=known)
     if now is None:
         raise ConfigError("expected --queue FILE, or --at TIME, a moment of the log", where="hdsim when")
     if not log.period[0] <= now <= log.period[1]:
         first, last = (date_text(end, zone) for end in log.period)
-        raise ConfigError(f"expected a moment of the log, from {first} to {last}, got {at}", where="--at")
+        raise ConfigError(f"expected a moment of the log, from {first} to {last}, got {given.at}", where="--at")
     if not known:
         asked = asked_job(job, log.site, now)
         present = with_job(log, now, jobs_of([asked], log.jobs, log.site, now, "--job"))
@@ -288,7 +278,7 @@ def _queued(log: Log, queue: Path, job: str, at: float | None, notes: Notes, *, 
     present = Present(jobs_of(jobs, log.jobs, log.site, now, str(queue)), now)
     target = _row(present, job if known else ASKED, str(queue))
     priorities = np.array([one.priority for one in jobs])
-    return as_queued(log, present, priorities, log.usage.at(now)), target
+    return as_queued(log, present, priorities), target
 
 
 def _row(present: Present, job: str, source: str) -> int:

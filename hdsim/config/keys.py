@@ -17,9 +17,11 @@ from hdsim.util.rules import (
     TEXT,
     TEXTS,
     Rule,
+    ascends,
     has_values,
     integers_from,
     is_finite,
+    lists_of,
 )
 
 
@@ -39,20 +41,14 @@ def _table_of(what: str, rule: Rule) -> Rule:
 
 
 def _grid_of(what: str, rule: Rule) -> Rule:
-    def accepts(value: Any) -> bool:
-        return (
-            isinstance(value, list) and len(value) > 3 and all(map(rule.accepts, value)) and value == sorted(set(value))
-        )
-
-    return Rule(f"a list of at least four growing {what}", accepts)
+    return lists_of(
+        rule, f"a list of at least four growing {what}", holds=lambda value: len(value) > 3 and ascends(value)
+    )
 
 
 # Tables keep seeds as integers of 64 bits.
 _SEED = Rule("a whole number from 0 to 2^63 - 1", lambda value: integers_from(0).accepts(value) and value < 2**63)
-_AMOUNTS = Rule(
-    "a list of numbers >= 0",
-    lambda value: isinstance(value, list) and len(value) > 0 and all(map(NOT_NEGATIVE.accepts, value)),
-)
+_AMOUNTS = lists_of(NOT_NEGATIVE, "a list of numbers >= 0")
 _METRICS = Rule(
     "a Python file, a function or a name, or a list of them such as [my_metrics.py]",
     (TEXT | TEXTS).accepts,

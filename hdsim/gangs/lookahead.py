@@ -18,14 +18,9 @@ from numpy.typing import NDArray
 from hdsim.errors import ConfigError
 from hdsim.gangs.planner import Planner, Plans, Span
 from hdsim.util.arrays import Floats, Ints
-from hdsim.util.rules import FLAG, NULL, Rule, integers_from, is_finite, require
+from hdsim.util.rules import FLAG, NULL, NUMBER, ascends, integers_from, lists_of, require
 
-_RANGE = Rule(
-    "two numbers of seconds, the smaller one first",
-    lambda value: (
-        isinstance(value, list | tuple) and len(value) == 2 and all(map(is_finite, value)) and value[0] < value[1]
-    ),
-)
+_RANGE = lists_of(NUMBER, "two numbers of seconds, the smaller one first", 2, ascends)
 
 
 class ArrayShape(NamedTuple):

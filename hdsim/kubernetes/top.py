@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from hdsim.errors import BackendError
 from hdsim.kubernetes.cache import Cache
 from hdsim.kubernetes.connection import Connection
 from hdsim.kubernetes.objects import NodeView, PodView
+from hdsim.util.text import natural
 
 #: Orders of nodes: the fullest first, or by name.
 ORDERS = ("cpu", "memory", "pods", "gpus", "name")
@@ -131,7 +131,7 @@ class Top:
             if self._namespace in (None, pod.namespace):
                 shown.append(each)
         nodes = [NodeUse(node, used[name]) for name, node in self._nodes.objects.items()]
-        nodes.sort(key=lambda use: _natural(use.node.name))
+        nodes.sort(key=lambda use: natural(use.node.name))
         if self._order != "name":
             nodes.sort(key=lambda use: -use.share(self._order))
         shown.sort(key=lambda each: (not each.pod.waits, -each.pod.created, each.key))
@@ -152,8 +152,3 @@ class Top:
 
 def _sum(parts: list[Amounts]) -> Amounts:
     return Amounts(*(round(sum(values), 3) for values in zip(*parts, strict=True))) if parts else Amounts()
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts node-2 before node-10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

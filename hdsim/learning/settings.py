@@ -6,12 +6,9 @@ import math
 from dataclasses import Field, field
 from typing import Any
 
-from hdsim.util.rules import ANYTHING, FLAG, NULL, Rule, integers_from, numbers_between
+from hdsim.util.rules import ANYTHING, FLAG, NULL, Rule, integers_from, lists_of, numbers_between
 
-_WIDTHS = Rule(
-    "a list of whole numbers >= 1",
-    lambda value: isinstance(value, list | tuple) and all(integers_from(1).accepts(width) for width in value),
-)
+_WIDTHS = lists_of(integers_from(1), "a list of whole numbers >= 1", holds=ANYTHING.accepts)
 
 
 def number(default: float, low: float = 0.0, high: float = math.inf) -> Any:

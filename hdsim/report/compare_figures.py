@@ -240,8 +240,8 @@ def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> Figure:
         left.set_title(f"{words(metric)}: average ranks over {found[0].blocks} blocks", loc="left")
         others = [one for one in found if not one.baseline]
         for place, one in enumerate(others):
-            color = _BETTER if one.improvement >= 0.5 else _WORSE
-            _interval(right, place, one.improvement, one.improvement_low, one.improvement_high, color, "o")
+            color = _BETTER if one.improvement.value >= 0.5 else _WORSE
+            _interval(right, place, *one.improvement.numbers, color, "o")
         right.axvline(0.5, color="tab:gray", linewidth=1)
         right.set_yticks(range(len(others)), [short[one.configuration] for one in others])
         right.set_ylim(len(others) - 0.5, -0.5)

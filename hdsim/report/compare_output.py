@@ -6,7 +6,6 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hdsim.report.pairing import grouped, joined
 from hdsim.report.ranking import Standing
 from hdsim.report.ratios import Ratio
 from hdsim.report.recorded import HEADS, NOTE, by_configuration
-from hdsim.report.statistics import CONFIDENCE
+from hdsim.report.statistics import CONFIDENCE, Interval
 from hdsim.results.claims import shortfall
 from hdsim.results.metrics import direction
 from hdsim.util import files
@@ -31,10 +30,19 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 
 def write_csv(rows: Sequence[Row] | Sequence[MetricWindow] | Sequence[Standing] | Sequence[Ratio], path: Path) -> None:
     """Writes rows of a table of a comparison, at least one; missing values are empty."""
-    names = [field.name for field in fields(rows[0])]
-    lines = [[getattr(row, name) for name in names] for row in rows]
-    lines = [["" if isinstance(value, float) and math.isnan(value) else value for value in line] for line in lines]
-    files.write_csv(path, names, lines)
+    lines = [
+        ["" if isinstance(value, float) and math.isnan(value) else value for _, value in _columns(row)] for row in rows
+    ]
+    files.write_csv(path, [name for name, _ in _columns(rows[0])], lines)
+
+
+def _columns(row: Any) -> Iterator[tuple[str, Any]]:
+    """Yields names and values of the columns of a row; an interval has three."""
+    for name, value in vars(row).items():
+        if isinstance(value, Interval):
+            yield from zip((name, f"{name}_low", f"{name}_high"), value.numbers, strict=True)
+        else:
+            yield name, value
 
 
 def short_labels(comparison: Comparison) -> Mapping[str, str]:
@@ -93,7 +101,7 @@ def matrix(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Row | None]]]
 
 def _over_metrics(ratios: Mapping[str, Sequence[Ratio]], short: Mapping[str, str]) -> str:
     every = [one for found in ratios.values() for one in found]
-    lines = _by_metrics(ratios, short, lambda one: _interval(one.ratio, one.ratio_low, one.ratio_high))
+    lines = _by_metrics(ratios, short, lambda one: _interval(*one.ratio.numbers))
     windows = " or ".join(dict.fromkeys(map(told_windows, every)))
     missing = shortfall(min(one.windows for one in every), min(one.traces for one in every))
     note = f"\n{missing}" if missing else ""
@@ -172,10 +180,7 @@ def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
             [
                 short[one.configuration],
                 told_windows(one),
-                _interval(one.ratio, one.ratio_low, one.ratio_high),
-                _interval(one.geometric, one.geometric_low, one.geometric_high),
-                _interval(one.middle, one.middle_low, one.middle_high),
-                _interval(one.improvement, one.improvement_low, one.improvement_high),
+                *(_interval(*each.numbers) for each in (one.ratio, one.geometric, one.middle, one.improvement)),
             ]
         )
     missing = shortfall(min(one.windows for one in ratios), min(one.traces for one in ratios))
@@ -193,8 +198,8 @@ def _ranks(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
     first = standings[0]
     lines = [["", "average rank", "probability of improvement"]]
     for one in standings:
-        better = _interval(one.improvement, one.improvement_low, one.improvement_high)
-        lines.append([short[one.configuration], f"{one.average_rank:.2f}", "baseline" if one.baseline else better])
+        better = "baseline" if one.baseline else _interval(*one.improvement.numbers)
+        lines.append([short[one.configuration], f"{one.average_rank:.2f}", better])
     return (
         f"ranking by {first.metric} over {first.blocks} blocks: Friedman p = {first.friedman_p:.2g}, "
         f"critical difference {first.critical_difference:.2f}\n{folded(lines, _WIDTH)}"

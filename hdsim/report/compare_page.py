@@ -251,9 +251,8 @@ def _ratios(ratios: Sequence[Ratio], short: Mapping[str, str]) -> str:
     for one in ratios:
         cells = [Cell(_label(one.configuration, short), one.configuration), Cell(words(one.metric), words(one.metric))]
         cells.append(Cell(told_windows(one), one.windows))
-        for name in ("ratio", "geometric", "middle", "improvement"):
-            value, low, high = (getattr(one, name + end) for end in ("", "_low", "_high"))
-            cells.append(Cell(f"{value:,.3f} {_bounds(low, high, '{:,.3f}'.format)}", value))
+        for each in (one.ratio, one.geometric, one.middle, one.improvement):
+            cells.append(Cell(f"{each.value:,.3f} {_bounds(each.low, each.high, '{:,.3f}'.format)}", each.value))
         rows.append(cells)
     heads = ["configuration", "metric", "windows", "ratio of means", "geometric mean", "interquartile mean"]
     note = f"Ratios to {ratios[0].baseline} on the same windows; intervals of resampled seeds, traces and windows."
@@ -283,15 +282,13 @@ def _ranking(standings: Sequence[Standing], short: Mapping[str, str]) -> str:
             Cell(_label(one.configuration, short), one.configuration),
             Cell(words(one.metric), words(one.metric)),
             Cell(f"{one.average_rank:.2f}", one.average_rank),
-            Cell("baseline" if one.baseline else f"{one.improvement:.2f}", one.improvement),
-            Cell(_bounds(one.improvement_low, one.improvement_high, "{:.2f}".format), one.improvement_low),
-            Cell(
-                tables.drawn(one.improvement, one.improvement_low, one.improvement_high, (0.0, 1.0), 0.5),
-                one.improvement,
-            ),
+            Cell("baseline" if one.baseline else f"{better.value:.2f}", better.value),
+            Cell(_bounds(better.low, better.high, "{:.2f}".format), better.low),
+            Cell(tables.drawn(*better.numbers, (0.0, 1.0), 0.5), better.value),
             Cell(f"{one.friedman_p:.2g}", one.friedman_p),
         ]
         for one in standings
+        for better in (one.improvement,)
     ]
     heads = ("configuration", "metric", "average rank", "P(better than baseline)", "interval", "", "Friedman p")
     note = (

@@ -42,7 +42,6 @@ class Standing:
         iman_davenport_p: The same by the less conservative F distribution.
         improvement: Probability that a run is better than one of the baseline in the same block, ties counted half; NaN
             for the baseline.
-        improvement_low, improvement_high: Its bootstrap interval.
     """
 
     metric: str
@@ -53,9 +52,7 @@ class Standing:
     critical_difference: float
     friedman_p: float
     iman_davenport_p: float
-    improvement: float
-    improvement_low: float
-    improvement_high: float
+    improvement: Interval
 
 
 def standings(comparison: Comparison) -> tuple[Standing, ...]:
@@ -96,7 +93,7 @@ def _by(comparison: Comparison, draws: Sequence[Draw], metric: str, base: str) -
         pairs = [(block[name], block[base]) for block in whole.values()]
         same = [(drawn[at, name], drawn[at, base]) for at in whole]
         better = NO_INTERVAL if name == base else probability_of_improvement(pairs, same)
-        yield Standing(metric, name, name == base, len(whole), float(ranks[place]), difference, chi, f, *better.numbers)
+        yield Standing(metric, name, name == base, len(whole), float(ranks[place]), difference, chi, f, better)
 
 
 def average_ranks(values: Floats) -> Floats:

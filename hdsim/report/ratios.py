@@ -11,7 +11,7 @@ import numpy as np
 from hdsim.report.compare import Comparison
 from hdsim.report.labels import text
 from hdsim.report.pairing import PlacedRun, grouped
-from hdsim.report.statistics import against
+from hdsim.report.statistics import Interval, against
 from hdsim.results.metrics import Direction, direction
 from hdsim.results.run_directory.manifest import read_manifest
 
@@ -21,7 +21,7 @@ _PARTS = ("workload.start", "start", "window")
 
 @dataclass(frozen=True)
 class Ratio:
-    """One metric of one configuration relative to the baseline; an interval goes from `..._low` to `..._high`.
+    """One metric of one configuration relative to the baseline.
 
     Attributes:
         configuration, baseline: Their labels.
@@ -41,18 +41,10 @@ class Ratio:
     seeds: int
     traces: int
     windows: int
-    ratio: float
-    ratio_low: float
-    ratio_high: float
-    geometric: float
-    geometric_low: float
-    geometric_high: float
-    middle: float
-    middle_low: float
-    middle_high: float
-    improvement: float
-    improvement_low: float
-    improvement_high: float
+    ratio: Interval
+    geometric: Interval
+    middle: Interval
+    improvement: Interval
 
 
 @dataclass(frozen=True)
@@ -113,9 +105,7 @@ def _ratio(metric: str, name: str, base: str, ours: _Scores, theirs: _Scores) ->
     higher = direction(metric) is Direction.HIGHER
     traces = [known[trace] for trace, *_ in windows]
     found = against(scores, baseline, traces, [parts[part] for _, part, _ in windows], higher=higher)
-    intervals = (found.ratio, found.geometric, found.middle, found.improvement)
-    numbers = (number for one in intervals for number in one.numbers)
-    yield Ratio(metric, name, base, len(seeds), len(known), len(windows), *numbers)
+    yield Ratio(metric, name, base, len(seeds), len(known), len(windows), **vars(found))
 
 
 def places(entries: Sequence[PlacedRun]) -> list[Place]:

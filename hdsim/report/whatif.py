@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from hdsim.errors import ConfigError
 from hdsim.report.charts import duration
@@ -85,23 +86,50 @@ def _change(group: Group, now: str, before: str) -> str:
     return f"{new / old - 1.0:+.0%}" if new < _MANY_TIMES * old else f"x {new / old:,.0f}"
 
 
-def _amounts(answer: Answer) -> list[list[str]]:
-    """Head and rows of the table of energy."""
-    changes = any(not math.isnan(amount.changed) for amount in answer.amounts)
-    rows = [["electricity", "simulated", *(["changed", "change"] if changes else [])]]
-    for amount in answer.amounts:
-        cells = [f"{amount.simulated:,.6g}"]
-        if changes:
-            known = amount.simulated > 0
-            cells += [f"{amount.changed:,.6g}", f"{amount.changed / amount.simulated - 1:+.1%}" if known else "-"]
-        rows.append([amount.name, *cells])
-    return rows
+#: A cell: its text, and the key of its order.
+_Cell = tuple[str, float | str]
 
 
-def _keys_of(amount: Amount) -> tuple[str | float, ...]:
-    """Keys of the order of the cells of a row."""
-    change = amount.changed / amount.simulated if amount.simulated > 0 else math.nan
-    return amount.name, amount.simulated, amount.changed, change
+class _Table(NamedTuple):
+    """A table of an answer: its title and heads on the page, the first head in a terminal, and the rows."""
+
+    title: str
+    heads: list[str]
+    first: str
+    rows: list[list[_Cell]]
+
+
+def _tables(answer: Answer) -> Iterator[_Table]:
+    if answer.amounts:
+        changes = any(not math.isnan(amount.changed) for amount in answer.amounts)
+        heads = ["electricity", "simulated", *(["changed", "change"] if changes else [])]
+        yield _Table("Electricity", heads, heads[0], [_amount(one)[: len(heads)] for one in answer.amounts])
+    for kind in dict.fromkeys(group.kind for group in answer.groups):
+        rows = [_group(answer, group) for group in answer.groups if group.kind == kind]
+        heads = ["QOS" if kind == "qos" else kind, "jobs", *_columns(answer)]
+        yield _Table(_TITLES[kind], heads, kind, rows)
+    for title, found in (("Shorter waits", answer.winners), ("Longer waits", answer.losers)):
+        if found:
+            rows = [
+                [(user, user), (f"{jobs:,}", float(jobs)), (_signed(seconds), seconds)] for user, jobs, seconds in found
+            ]
+            yield _Table(title, ["user (account)", "jobs", "change"], title.lower(), rows)
+
+
+def _amount(amount: Amount) -> list[_Cell]:
+    known = amount.simulated > 0
+    change = amount.changed / amount.simulated if known else math.nan
+    return [
+        (amount.name, amount.name),
+        *((f"{value:,.6g}", value) for value in (amount.simulated, amount.changed)),
+        (f"{change - 1:+.1%}" if known else "-", change),
+    ]
+
+
+def _group(answer: Answer, group: Group) -> list[_Cell]:
+    keys = [*group.means.values(), math.nan, math.nan]
+    cells = zip(_cells(answer, group), keys, strict=False)
+    return [(group.name, group.name), (f"{group.jobs:,}", float(group.jobs)), *cells]
 
 
 def _columns(answer: Answer) -> list[str]:
@@ -151,19 +179,9 @@ def text(answer: Answer) -> str:
     if answer.rejected:
         told = ", ".join(f"{count:,} {reason}" for reason, count in answer.rejected.items())
         lines.append(f"never run after the changes: {told}")
-    if answer.amounts:
-        lines += ["", format_table(_amounts(answer))]
-    for kind in dict.fromkeys(group.kind for group in answer.groups):
-        rows = [[kind, "jobs", *_columns(answer)]]
-        rows += [
-            [group.name, f"{group.jobs:,}", *_cells(answer, group)] for group in answer.groups if group.kind == kind
-        ]
-        lines += ["", format_table(rows)]
-    for name, found in (("shorter waits", answer.winners), ("longer waits", answer.losers)):
-        if found:
-            rows = [[name, "jobs", "change"]]
-            rows += [[user, f"{jobs:,}", _signed(seconds)] for user, jobs, seconds in found]
-            lines += ["", format_table(rows)]
+    for table in _tables(answer):
+        rows = [[cell for cell, _ in row] for row in table.rows]
+        lines += ["", format_table([[table.first, *table.heads[1:]], *rows])]
     return "\n".join(lines)
 
 
@@ -182,39 +200,11 @@ def render(answer: Answer) -> str:
         facts["Never run"] = ", ".join(f"{count:,} {reason}" for reason, count in answer.rejected.items())
     manifest = {"versions": {"hdsim": __version__}, "config": {"changes": list(answer.changes)}}
     parts = []
-    if answer.amounts:
-        heads, *lines = _amounts(answer)
-        powered = [
-            [Cell(escape(text), value) for text, value in zip(line, _keys_of(amount), strict=False)]
-            for line, amount in zip(lines, answer.amounts, strict=True)
-        ]
-        parts.append(_section("Electricity", sortable("Electricity", heads, powered)))
-    for kind in dict.fromkeys(group.kind for group in answer.groups):
-        rows = []
-        for group in answer.groups:
-            if group.kind == kind:
-                cells = [Cell(escape(group.name), group.name), Cell(f"{group.jobs:,}", float(group.jobs))]
-                values = [*group.means.values(), math.nan, math.nan]
-                cells += [Cell(escape(cell), value) for cell, value in zip(_cells(answer, group), values, strict=False)]
-                rows.append(cells)
-        parts.append(
-            _section(
-                _TITLES[kind],
-                sortable(_TITLES[kind], ["QOS" if kind == "qos" else kind, "jobs", *_columns(answer)], rows),
-            )
-        )
-    for name, found in (("Shorter waits", answer.winners), ("Longer waits", answer.losers)):
-        if found:
-            rows = [
-                [Cell(escape(user), user), Cell(f"{jobs:,}", float(jobs)), Cell(_signed(seconds), seconds)]
-                for user, jobs, seconds in found
-            ]
-            parts.append(_section(name, sortable(name, ["user (account)", "jobs", "change"], rows)))
+    for table in _tables(answer):
+        rows = [[Cell(escape(cell), key) for cell, key in row] for row in table.rows]
+        content = sortable(table.title, table.heads, rows)
+        parts.append(f"<section class='part'><h2>{escape(table.title)}</h2>{content}</section>")
     return page(title, manifest, heading(title, answer.site, "", facts, manifest), "".join(parts) + script(), [])
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section class='part'><h2>{escape(title)}</h2>{content}</section>"
 
 
 def write_page(answer: Answer, path: Path) -> None:

@@ -14,6 +14,8 @@ from hdsim.site.formats import time_zone
 from hdsim.site.kernels.quotas import Quotas
 from hdsim.site.kernels.shares import (
     Billing,
+    Book,
+    Period,
     Shares,
     ShareTree,
     bill,
@@ -159,9 +161,9 @@ class FairShare:
             stack=np.zeros((4, count), np.int64),
             before=floats[5],
         )
-        self._quotas = quotas
         start, rate, factor, cpus, held = np.zeros((5, jobs))
         self.billing = Billing(start, rate, factor, cpus, held, association)
+        self._book = Book(self.tree, self.shares, quotas, self.billing)
         self._decay = 1.0 - _LN_2 / rules.decay_half_life if 0 < rules.decay_half_life < np.inf else 1.0
         self._last = begin
         self._period, self._zone = rules.usage_reset_period, time_zone(site.time_zone)
@@ -195,23 +197,24 @@ class FairShare:
         billing.start[job], billing.rate[job], billing.factor[job] = now, rate, factor
         billing.cpus[job], billing.nodes[job] = cpus, nodes
         if now < self._last:
-            run_off(self._quotas, billing, job, self._last)
+            run_off(self._book, job, self._last)
 
     def end(self, job: int, now: float) -> None:
         """Adds the usage of a job that ends."""
-        bill(self.tree, self.shares, self._quotas, self.billing, job, self._last, now, self._decay)
+        bill(self._book, job, Period(self._last, now, self._decay))
 
     def calculate(self, running: Ints, pending: Ints, now: float) -> None:
         """Lets usage decay, adds that of (R,) running jobs and calculates the shares; (Q,) jobs are pending."""
         if now >= self._reset:
             self.shares.usage[:] = 0.0
-            self._quotas.spent[~self._quotas.lasting] = 0.0
+            quotas = self._book.quotas
+            quotas.spent[~quotas.lasting] = 0.0
             self._reset = self._next_reset(now)
-        period = self._last, now, self._decay
+        period = Period(self._last, now, self._decay)
         if self._classic:
-            classic(self.tree, self.shares, self._quotas, self.billing, np.sort(running), np.sort(pending), *period)
+            classic(self._book, np.sort(running), np.sort(pending), period)
         else:
-            bill_running(self.tree, self.shares, self._quotas, self.billing, running, *period)
+            bill_running(self._book, running, period)
             fair_tree(self.tree, self.shares)
         self._last = now
 

@@ -13,7 +13,8 @@ import numpy as np
 from hdsim.errors import ConfigError
 from hdsim.site.formats import fold_nodes
 from hdsim.site.model import Site, site_of
-from hdsim.site.platform import MB_PER_MIB, natural
+from hdsim.site.platform import MB_PER_MIB
+from hdsim.util.text import natural
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -218,6 +218,32 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise ConfigError(f"expected a file: {error.strerror}", where=str(path)) from None
+
+
+def printed_rows(path: Path, needed: Collection[str], expected: str) -> Iterator[tuple[dict[str, str], str]]:
+    """Yields each row of a table that a command prints, by upper-case names of columns, and its place.
+
+    Between columns are vertical bars, if they are in the header, or blanks. The header is the first line with the
+    `needed` columns.
+
+    Raises:
+        ConfigError: The file cannot be read, has no header (`expected` says which one), or a row has another number of
+            columns.
+    """
+    header: list[str] = []
+    barred = False
+    for place, line in enumerate(read_text(path).splitlines(), 1):
+        barred = "|" in line if not header else barred
+        cells = [cell.strip() for cell in line.split("|")] if barred else line.split()
+        if not header:
+            names = [cell.upper() for cell in cells]
+            header = names if set(needed) <= set(names) else []
+        elif cells:
+            if len(cells) != len(header):
+                raise ConfigError(f"expected {len(header)} columns, got {len(cells)}", where=f"{path}:{place}")
+            yield dict(zip(header, cells, strict=True)), f"{path}:{place}"
+    if not header:
+        raise ConfigError(f"expected {expected}", where=str(path))
 
 
 def read_value(text: str, read: Callable[[str], Any], where: str) -> Any:

@@ -100,8 +100,8 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
         return list(allowed).index(value)
 
     names = list(site.partitions)
-    default = next((name for name, one in site.partitions.items() if one.default), None)
-    asked = [text or default for text in column("partition", default)]
+    usual = site.default_partition
+    asked = [text or usual for text in column("partition", usual)]
     rows: dict[Any, tuple[int, ...]] = {}
     for row, text in enumerate(asked):
         if text not in rows:

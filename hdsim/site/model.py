@@ -262,6 +262,11 @@ class Scheduler(Part):
     parameters: dict[str, Any] = {}  # SchedulerParameters by name, true for those without value
 
     @property
+    def consumable(self) -> set[str]:
+        """Resources of nodes that jobs take, such as CORE and MEMORY of CR_Core_Memory."""
+        return {word for text in self.select_parameters for word in text.upper().split("_")}
+
+    @property
     def enforces_limits(self) -> bool:
         """Whether limits of QOS and associations hold."""
         return bool({"limits", "safe"} & set(self.enforce))
@@ -291,6 +296,11 @@ class Site(Part):
     preemption: Preemption = Preemption()
     slurm: Scheduler = Scheduler()
     switches: dict[str, Switch] = {}
+
+    @property
+    def default_partition(self) -> str | None:
+        """The partition of jobs that name none."""
+        return next((name for name, one in self.partitions.items() if one.default), None)
 
     @property
     def whole_nodes(self) -> list[bool]:

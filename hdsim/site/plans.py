@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from hdsim.errors import ConfigError
+from hdsim.site.jobs_table import YEAR
 from hdsim.site.model import Part, Seconds, Site, part_of, read_document, site_of
 from hdsim.util.arrays import objects
 from hdsim.util.text import shown
@@ -101,8 +102,8 @@ def _workload(site: Site, jobs: list[Job], source: str) -> Workload:
         names[column] = dict(enumerate(known))
         return [known.index(value) for value in values]
 
-    default = next((name for name, one in site.partitions.items() if one.default), next(iter(site.partitions)))
-    parts = [job.partition or default for job in jobs]
+    usual = site.default_partition or next(iter(site.partitions))
+    parts = [job.partition or usual for job in jobs]
     limits = [_limit(site, job, part) for job, part in zip(jobs, parts, strict=True)]
     own = {name: objects([getattr(job, name) for job in jobs]) for name in _SAME}
     own["gpus_asked"] = objects([job.gpus for job in jobs])
@@ -134,4 +135,4 @@ def _limit(site: Site, job: Job, partition: str) -> float:
     """The time limit of a job in seconds, a year for none."""
     kind = site.partitions.get(partition.split(",")[0])
     usual = math.inf if kind is None else kind.max_time if kind.default_time is None else kind.default_time
-    return min(usual if job.time is None else job.time, 365 * 86_400.0)
+    return min(usual if job.time is None else job.time, YEAR)

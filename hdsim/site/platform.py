@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hdsim.errors import ConfigError
 from hdsim.platform.power import IDLE_PACKAGE, PSTATES
 from hdsim.site.formats import expand_nodes
-from hdsim.util.text import unused
+from hdsim.util.text import natural, unused
 
 if TYPE_CHECKING:
     from hdsim.site.model import NodeType, Site
@@ -37,11 +37,6 @@ def nodes_of(site: Site) -> list[tuple[str, NodeType]]:
             raise ConfigError(f"expected one line for each node, got '{twice}' twice", where=f"nodes.{key}")
         found |= dict.fromkeys(names, kind)
     return sorted(found.items(), key=lambda each: natural(each[0]))
-
-
-def natural(name: str) -> list[tuple[int, int | str]]:
-    """Returns a key by which n2 comes before n10."""
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.findall(r"\d+|\D+", name)]
 
 
 def platform_document(site: Site) -> dict[str, Any]:

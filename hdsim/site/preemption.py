@@ -14,7 +14,7 @@ import numpy as np
 from hdsim.site.formats import expand_nodes
 from hdsim.site.jobs_table import SiteJobs
 from hdsim.site.kernels.layers import Layers, make_layers
-from hdsim.site.kernels.preempting import Preemption, make_preemption
+from hdsim.site.kernels.preempting import Preemption
 from hdsim.site.model import Site
 from hdsim.site.platform import nodes_of
 from hdsim.util.arrays import Flags, Ints
@@ -131,16 +131,25 @@ def rules_of(site: Site, jobs: SiteJobs) -> Preemption:
         grace = [one.grace_time for one in parts]
     usual = site.preemption.exempt_time
     beats = beats.reshape(len(rank), len(rank)) & ends & (kind != "none")
-    return make_preemption(
-        group,
-        beats,
-        np.array([_least(usual if one is None else one) for one in exempt], np.float64),
-        np.array(grace) > 0.0,
-        np.array(rank, np.int64),
+    ints, flags = np.zeros((3, len(jobs)), np.int64), np.zeros((2, len(jobs)), np.bool_)
+    return Preemption(
+        enabled=bool(beats.any()),
+        by_partition=kind != "qos",
+        group=group,
+        beats=beats,
+        exempt=np.array([_least(usual if one is None else one) for one in exempt], np.float64),
+        waits=np.array(grace) > 0.0,
+        rank=np.array(rank, np.int64),
+        start=np.zeros(len(jobs)),
         youngest=bool(parameters.get("preempt_youngest_first", False)),
         reorders=int(parameters.get("preempt_reorder_count", 1)),
         strict=bool(parameters.get("preempt_strict_order", False)),
-        by_partition=kind != "qos",
+        candidate=ints[0],
+        covers=ints[1],
+        victim=ints[2],
+        noted=flags[0],
+        leaving=flags[1],
+        length=np.zeros(1, np.int64),
     )
 
 

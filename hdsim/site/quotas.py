@@ -17,7 +17,7 @@ from hdsim.errors import ConfigError, nearest
 from hdsim.site.accounts import Accounts
 from hdsim.site.jobs_table import SiteJobs
 from hdsim.site.kernels.quotas import LICENSES, Quotas
-from hdsim.site.model import Qos, Site
+from hdsim.site.model import Limits, Qos, Site
 from hdsim.site.reasons import (
     Reasons,
     account_limit,
@@ -179,13 +179,14 @@ class _Builder:
     def template(self, holder: Holder) -> tuple[_Template, tuple[int, ...]]:
         """Returns the capacities that hold for jobs, and their limits of submissions."""
         made, waiting = _Template(), []
-        seen: set[tuple[str, str]] = set()
+        held: set[tuple[str, str]] = set()  # limits that a QOS has, with the TRES
 
-        def first(limit: str, tres: str = "") -> bool:
-            """Whether no QOS before has this limit."""
-            known = (limit, tres) in seen
-            seen.add((limit, tres))
-            return not known
+        def unheld(limits: Limits, name: str) -> Iterator[tuple[str, Any]]:
+            """Yields TRES, empty where there is none, and amounts of a limit that no QOS before has."""
+            amounts = getattr(limits, name)
+            for tres, amount in (amounts if isinstance(amounts, dict) else {"": amounts}).items():
+                if amount not in (None, math.inf) and (name, tres) not in held:
+                    yield tres, amount
 
         def hold(key: tuple[Any, ...], tres: str, most: float, word: str) -> None:
             place = self.place((*key, tres), most, self.reasons.code_of(word), nodes=tres == "node")
@@ -194,83 +195,66 @@ class _Builder:
         def spend(key: tuple[Any, ...], tres: str, minutes: float, word: str, **kind: bool) -> None:
             made.meters.append((self.meter((*key, tres), minutes, word, **kind), tres))
 
+        def hold_together(key: tuple[Any, ...], limits: Limits, kind: str, *, lasting: bool = False) -> None:
+            """Adds the limits of what all jobs of a QOS or an association use together."""
+            counted = {"lasting": lasting, "uses": True, "asks": self.safe}
+            for tres, amount in unheld(limits, "grp_tres"):
+                hold(key, tres, amount, group_limit(kind, tres))
+            for tres, minutes in unheld(limits, "grp_tres_mins"):
+                spend((*key, "mins"), tres, minutes, minutes_limit(kind, tres), **counted, charges=self.safe)
+            for tres, minutes in unheld(limits, "grp_tres_run_mins"):
+                spend((*key, "run"), tres, minutes, run_minutes_limit(kind, tres), charges=True)
+            for _, seconds in unheld(limits, "grp_wall"):
+                spend((*key, "mins"), "wall", seconds / 60.0, f"{kind}GrpWallLimit", **counted)
+
+        def count(key: tuple[Any, ...], limits: Limits, name: str, word: str, *, submitted: bool = False) -> None:
+            """Adds a limit of running or of submitted jobs."""
+            for _, most in unheld(limits, name):
+                if submitted:
+                    waiting.append(self.submission(key, most, word))
+                else:
+                    hold(key, "job", most, word)
+
         for name, qos in holder.qos:
             limits = qos.limits
-            keys = ("qos", name), ("qos user", name, holder.user), ("qos account", name, holder.account)
-            for key, limit, word_of in (
-                (keys[0], "grp_tres", lambda tres: group_limit("QOS", tres)),
-                (keys[1], "max_tres_per_user", user_limit),
-                (keys[2], "max_tres_per_account", account_limit),
-            ):
-                for tres, amount in getattr(limits, limit).items():
-                    if first(limit, tres):
-                        hold(key, tres, amount, word_of(tres))
-            decays = {"lasting": "NoDecay" in qos.flags, "uses": True, "asks": self.safe}
-            for tres, minutes in limits.grp_tres_mins.items():
-                if first("grp_tres_mins", tres):
-                    spend((*keys[0], "mins"), tres, minutes, minutes_limit("QOS", tres), **decays, charges=self.safe)
-            for tres, minutes in limits.grp_tres_run_mins.items():
-                if first("grp_tres_run_mins", tres):
-                    spend((*keys[0], "run"), tres, minutes, run_minutes_limit("QOS", tres), charges=True)
-            if limits.grp_wall < math.inf and first("grp_wall"):
-                spend((*keys[0], "mins"), "wall", limits.grp_wall / 60.0, "QOSGrpWallLimit", **decays)
-            for tres, minutes in limits.max_tres_mins.items():
-                if first("max_tres_mins", tres):
-                    spend((*keys[0], "job"), tres, minutes, job_minutes_limit("QOS", tres))
-            for tres, amount in limits.max_tres_per_node.items():
-                if first("max_tres_per_node", tres):
-                    spend((*keys[0], "node"), tres, amount, node_limit("QOS", tres), of_node=True)
-            for key, limit, word in (
-                (keys[0], "grp_jobs", "QOSGrpJobsLimit"),
-                (keys[1], "max_jobs", "QOSMaxJobsPerUserLimit"),
-                (keys[2], "max_jobs_per_account", "MaxJobsPerAccount"),
-            ):
-                number = getattr(limits, limit)
-                if number is not None and first(limit):
-                    hold(key, "job", number, word)
-            for key, limit, word in (
-                (keys[0], "grp_submit", "QOSGrpSubmitJobsLimit"),
-                (keys[1], "max_submit", "QOSMaxSubmitJobPerUserLimit"),
-                (keys[2], "max_submit_per_account", "MaxSubmitJobsPerAccount"),
-            ):
-                number = getattr(limits, limit)
-                if number is not None and first(limit):
-                    waiting.append(self.submission(key, number, word))
+            own, user, account = ("qos", name), ("qos user", name, holder.user), ("qos account", name, holder.account)
+            hold_together(own, limits, "QOS", lasting="NoDecay" in qos.flags)
+            for tres, amount in unheld(limits, "max_tres_per_user"):
+                hold(user, tres, amount, user_limit(tres))
+            for tres, amount in unheld(limits, "max_tres_per_account"):
+                hold(account, tres, amount, account_limit(tres))
+            for tres, minutes in unheld(limits, "max_tres_mins"):
+                spend((*own, "job"), tres, minutes, job_minutes_limit("QOS", tres))
+            for tres, amount in unheld(limits, "max_tres_per_node"):
+                spend((*own, "node"), tres, amount, node_limit("QOS", tres), of_node=True)
+            count(own, limits, "grp_jobs", "QOSGrpJobsLimit")
+            count(user, limits, "max_jobs", "QOSMaxJobsPerUserLimit")
+            count(account, limits, "max_jobs_per_account", "MaxJobsPerAccount")
+            count(own, limits, "grp_submit", "QOSGrpSubmitJobsLimit", submitted=True)
+            count(user, limits, "max_submit", "QOSMaxSubmitJobPerUserLimit", submitted=True)
+            count(account, limits, "max_submit_per_account", "MaxSubmitJobsPerAccount", submitted=True)
+            held |= {(limit, tres) for limit in Limits.model_fields for tres, _ in unheld(limits, limit)}
         for row in holder.associations:
             limits = self.accounts.rows[row].limits
-            for tres, amount in limits.grp_tres.items():
-                if ("grp_tres", tres) not in seen:
-                    hold(("group", row), tres, amount, group_limit("Assoc", tres))
-            for tres, minutes in limits.grp_tres_mins.items():
-                if ("grp_tres_mins", tres) not in seen:
-                    counted = {"uses": True, "asks": self.safe, "charges": self.safe}
-                    spend(("group", row, "mins"), tres, minutes, minutes_limit("Assoc", tres), **counted)
-            for tres, minutes in limits.grp_tres_run_mins.items():
-                if ("grp_tres_run_mins", tres) not in seen:
-                    spend(("group", row, "run"), tres, minutes, run_minutes_limit("Assoc", tres), charges=True)
-            if limits.grp_wall < math.inf and ("grp_wall", "") not in seen:
-                minutes = limits.grp_wall / 60.0
-                spend(("group", row, "mins"), "wall", minutes, "AssocGrpWallLimit", uses=True, asks=self.safe)
-            if limits.grp_jobs is not None and ("grp_jobs", "") not in seen:
-                hold(("group", row), "job", limits.grp_jobs, "AssocGrpJobsLimit")
-            if limits.grp_submit is not None and ("grp_submit", "") not in seen:
-                waiting.append(self.submission(("group", row), limits.grp_submit, "AssocGrpSubmitJobsLimit"))
+            hold_together(("group", row), limits, "Assoc")
+            count(("group", row), limits, "grp_jobs", "AssocGrpJobsLimit")
+            count(("group", row), limits, "grp_submit", "AssocGrpSubmitJobsLimit", submitted=True)
         if holder.associations:
-            own = ("own", holder.associations[0])
+            lowest = ("own", holder.associations[0])
             most = self.inherited(holder.associations, "max_jobs")
-            if most is not None and ("max_jobs", "") not in seen:
-                hold(own, "job", most, "AssocMaxJobsLimit")
+            if most is not None and ("max_jobs", "") not in held:
+                hold(lowest, "job", most, "AssocMaxJobsLimit")
             most = self.inherited(holder.associations, "max_submit")
-            if most is not None and ("max_submit", "") not in seen:
-                waiting.append(self.submission(own, most, "AssocMaxSubmitJobLimit"))
+            if most is not None and ("max_submit", "") not in held:
+                waiting.append(self.submission(lowest, most, "AssocMaxSubmitJobLimit"))
             for limit, told, of_node in (
                 ("max_tres_mins", job_minutes_limit, False),
                 ("max_tres_per_node", node_limit, True),
             ):
                 every = {tres for row in holder.associations for tres in getattr(self.accounts.rows[row].limits, limit)}
-                for tres in sorted(tres for tres in every if (limit, tres) not in seen):
+                for tres in sorted(tres for tres in every if (limit, tres) not in held):
                     amount = self.inherited(holder.associations, limit, tres)
-                    spend((*own, limit), tres, amount, told("Assoc", tres), of_node=of_node)
+                    spend((*lowest, limit), tres, amount, told("Assoc", tres), of_node=of_node)
         return made, tuple(waiting)
 
     def never(self, holder: Holder, partition: int, entries: Ints, blocked: Ints) -> None:

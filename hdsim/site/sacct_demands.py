@@ -173,7 +173,7 @@ def whole(jobs: pl.DataFrame, site: Site) -> pl.Series:
     if not sums:
         return pl.repeat(False, jobs.height, eager=True)
     found = pl.col("nodelist").replace_strict(sums, default=0, return_dtype=pl.Int64)
-    words = {word for text in site.slurm.select_parameters for word in text.upper().split("_")}
+    words = site.slurm.consumable
     units = [
         kind.threads_per_core * (kind.cores_per_socket if "SOCKET" in words else 1)
         for kind in site.nodes.values()

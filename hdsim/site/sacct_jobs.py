@@ -16,6 +16,7 @@ import polars as pl
 
 from hdsim.errors import ConfigError
 from hdsim.site.formats import expand_nodes
+from hdsim.site.jobs_table import YEAR
 from hdsim.site.local_times import decide, read_times
 from hdsim.site.model import Site
 from hdsim.site.notes import Notes
@@ -24,10 +25,8 @@ from hdsim.site.sacct_demands import counts, gres, licenses, of_lines, unread, w
 from hdsim.site.sacct_values import MIB, amount_of, duration, limit, memory_of, number, something
 from hdsim.workload.swf import CANCELLED, COMPLETED, FAILED
 
-#: Seconds of the limit of a job that has none in a partition without one, as Slurm's backfill takes it.
-_YEAR = 365 * 86_400.0
 #: Limits in seconds, MiB and CPUs beyond which a number is damaged.
-_LONGEST, _LARGEST, _MOST = 100 * _YEAR, 1e9, 1e9
+_LONGEST, _LARGEST, _MOST = 100 * YEAR, 1e9, 1e9
 #: States of runs that are not over.
 _ONGOING = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "CONFIGURING")
 _WAITING = ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD")
@@ -330,8 +329,7 @@ class _Jobs:
 
     def memory(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Adds ``memory_mib`` and ``memory_per``, and the MB of each core."""
-        words = {word for text in self.site.slurm.select_parameters for word in text.upper().split("_")}
-        consumable = "MEMORY" in words
+        consumable = "MEMORY" in self.site.slurm.consumable
         text = pl.col("req_memory")
         amount = text.str.extract(r"^([\d.]+)", 1).cast(pl.Float64, strict=False)
         unit = text.str.extract(r"^[\d.]+([KMGTP]?)", 1).replace_strict(MIB, default=1.0, return_dtype=pl.Float64)
@@ -393,8 +391,7 @@ class _Jobs:
     def within_site(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Leaves out jobs of partitions that the site lacks, and returns the columns of the file."""
         known = list(self.site.partitions)
-        default = next((name for name, one in self.site.partitions.items() if one.default), known[0])
-        jobs = jobs.with_columns(partition=pl.col("partition").fill_null(default))
+        jobs = jobs.with_columns(partition=pl.col("partition").fill_null(self.site.default_partition or known[0]))
         jobs = jobs.with_columns(
             partitions=pl.coalesce("of_line_partitions", "partition")
             .str.split(",")
@@ -406,7 +403,7 @@ class _Jobs:
         )
         strange = jobs["partition"].is_null()
         jobs = self.leave_out(jobs, strange, "jobs of partitions that slurm.conf does not have")
-        maximal = {name: min(one.max_time, _YEAR) for name, one in self.site.partitions.items()}
+        maximal = {name: min(one.max_time, YEAR) for name, one in self.site.partitions.items()}
         beyond = jobs.select(pl.col("limit").is_finite() & (pl.col("limit") > _LONGEST)).to_series()
         self.change(jobs, beyond, "Timelimit of more than a hundred years: that of the partition")
         given = pl.when(pl.col("limit") <= _LONGEST).then("limit")

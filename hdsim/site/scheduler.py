@@ -28,7 +28,7 @@ from hdsim.site.kernels.passes import (
 )
 from hdsim.site.kernels.placing import SiteNodes, Usage, gpus_on
 from hdsim.site.kernels.preempting import sort_queue
-from hdsim.site.kernels.running import RunningJobs, hold, release
+from hdsim.site.kernels.running import Machine, RunningJobs, hold, release
 from hdsim.site.model import PARAMETERS, NodeType, Site
 from hdsim.site.platform import nodes_of
 from hdsim.site.priority import FLAGS, Multifactor
@@ -95,7 +95,7 @@ def refuse(site: Site) -> list[str]:
 
 def site_nodes(site: Site, kinds: Sequence[NodeType], place: Mapping[str, int]) -> SiteNodes:
     """Returns the nodes of a site, whose types and numbers by name are given, as columns."""
-    words = {word for text in site.slurm.select_parameters for word in text.upper().split("_")}
+    words = site.slurm.consumable
     units = []
     for kind in kinds:
         core = kind.threads_per_core
@@ -302,7 +302,7 @@ class SlurmScheduler:
         """
         table = self.jobs
         access = Access(among, table.features, table.feature, self._usual_service, self.calendar, *self._users)
-        return int(fitting_nodes(self.nodes, usage, table.demands, self.running, access, self._space, job, 0))
+        return int(fitting_nodes(self._machine._replace(usage=usage), access, self._space, job, 0))
 
     def fitting(self, job: int, among: Flags) -> dict[int, int]:
         """Returns those of (N,) nodes, in service or not, that a job would get if it started now, with CPUs on each."""
@@ -386,17 +386,7 @@ class SlurmScheduler:
         chosen.node[:count], chosen.cpus[:count] = listed, list(cpus)
         gpus_on(self.usage, demands, job, count, chosen)
         self._reserve_places(count)
-        hold(
-            self.nodes,
-            self.usage,
-            demands,
-            self.running,
-            self.limits.quotas,
-            job,
-            start + demands.limit[job],
-            chosen,
-            count,
-        )
+        hold(self._machine, job, start + demands.limit[job], chosen, count)
         return self._started(job, start, backfilled=False)
 
     def _entry_with(self, job: int, nodes: list[int]) -> int:
@@ -429,7 +419,7 @@ class SlurmScheduler:
             self.multifactor.end(job, now)
         self._count_out(job)
         self.suspended.pop(job, None)
-        release(self.nodes, self.usage, self.jobs.demands, self.running, self.limits.quotas, job)
+        release(self._machine, job)
 
     def take_back(self, job: int, now: float) -> None:
         """Has a job that a pass has started at this instant, in seconds since 1970, pend as before."""
@@ -507,12 +497,16 @@ class SlurmScheduler:
         """Makes a pass of sched/backfill at a time in seconds since 1970."""
         return self._pass(backfill_pass, self.rules, (self._plan,), now, backfilled=True)
 
+    @property
+    def _machine(self) -> Machine:
+        """The nodes and the jobs on them, for kernels."""
+        return Machine(self.nodes, self.usage, self.jobs.demands, self.running, self.limits.quotas)
+
     def _state(self, pending: PendingJobs) -> tuple[Any, ...]:
         """The first arguments of a pass over some pending jobs."""
         table = self.jobs
         access = Access(self.members, table.features, table.feature, self.service, self.calendar, *self._users)
-        quotas = self.limits.quotas
-        return self.nodes, self.usage, table.demands, self.running, quotas, self.preemption, pending, access
+        return self._machine, self.preemption, pending, access
 
     def _pass(
         self,

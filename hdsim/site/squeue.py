@@ -23,7 +23,7 @@ from hdsim.site.formats import (
     parse_elapsed,
     parse_memory,
     parse_time,
-    read_text,
+    printed_rows,
     read_value,
 )
 from hdsim.site.jobs_table import YEAR
@@ -99,23 +99,15 @@ def read_squeue(path: Path, zone: str, notes: Notes) -> tuple[list[Queued], floa
     Raises:
         ConfigError: The file cannot be read, lacks a column, or has a value of another form.
     """
-    lines = [(place, line) for place, line in enumerate(read_text(path).splitlines(), 1) if line.strip()]
-    bars = any("|" in line for _, line in lines[:5])
-    cells = [(place, [cell.strip() for cell in line.split("|")] if bars else line.split()) for place, line in lines]
-    head = next((row for row, (_, names) in enumerate(cells) if "JOBID" in [name.upper() for name in names]), None)
-    if head is None:
-        raise ConfigError(f"expected a header with JOBID, as {COMMAND} prints", where=str(path))
-    header = [_OTHER_NAMES.get(name.upper(), name.upper()) for name in cells[head][1]]
-    missing = [name for name in _NEEDED if name not in header]
-    if missing:
-        have = ", ".join(header)
-        raise ConfigError(f"expected the columns {', '.join(missing)} as well, got {have}; {COMMAND}", where=str(path))
     jobs, moments = [], []
-    for place, row in cells[head + 1 :]:
-        where = f"{path}:{place}"
-        if len(row) != len(header):
-            raise ConfigError(f"expected {len(header)} columns, got {len(row)}", where=where)
-        values = dict(zip(header, row, strict=True))
+    for row, where in printed_rows(path, ("JOBID",), f"a header with JOBID, as {COMMAND} prints"):
+        values = {_OTHER_NAMES.get(name, name): value for name, value in row.items()}
+        missing = [name for name in _NEEDED if name not in values]
+        if missing:
+            raise ConfigError(
+                f"expected the columns {', '.join(missing)} as well, got {', '.join(values)}; {COMMAND}",
+                where=str(path),
+            )
         runs = _STATES.get(values["STATE"].upper())
         if runs is None:
             notes.leave_out(path.name, f"jobs that are {values['STATE']}", where)
@@ -197,8 +189,7 @@ def asked_job(text: str, site: Site, at: float) -> Queued:
         own = job_options(text)
     except ValueError as error:
         raise ConfigError(str(error), where=where) from None
-    default = next((name for name, one in site.partitions.items() if one.default), next(iter(site.partitions), ""))
-    partition = own.pop("partitions", None) or default
+    partition = own.pop("partitions", None) or site.default_partition or next(iter(site.partitions), "")
     for name in partition.split(","):
         if name not in site.partitions:
             allowed = ", ".join(site.partitions)

@@ -14,6 +14,7 @@ from hdsim.site.formats import (
     parse_counts,
     parse_date,
     parse_pairs,
+    printed_rows,
     read_text,
     read_value,
     split_list,
@@ -74,25 +75,11 @@ def read_sinfo(path: Path, notes: Notes) -> str:
     Raises:
         ConfigError: The file cannot be read, or has no such columns.
     """
-    header: list[str] = []
     down: list[str] = []
     read = 0
-    for place, line in enumerate(read_text(path).splitlines(), 1):
-        cells = [cell.strip() for cell in line.split("|")] if "|" in line else line.split()
-        if not header:
-            upper = [cell.upper() for cell in cells]
-            if "STATE" in upper and "NODELIST" in upper:
-                header = upper
-            continue
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            raise ConfigError(f"expected {len(header)} columns, got {len(cells)}", where=f"{path}:{place}")
-        row = dict(zip(header, cells, strict=True))
+    for row, _ in printed_rows(path, ("STATE", "NODELIST"), "a header with STATE and NODELIST, as sinfo prints"):
         read += 1
         if row["STATE"].lower().startswith(_OUT_OF_SERVICE):
             down += expand_nodes(row["NODELIST"])
-    if not header:
-        raise ConfigError("expected a header with STATE and NODELIST, as sinfo prints", where=str(path))
     notes.read[path.name] = read
     return fold_nodes(dict.fromkeys(down)) if down else ""

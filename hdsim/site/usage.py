@@ -13,7 +13,7 @@ import numpy as np
 from hdsim.errors import ConfigError
 from hdsim.site.accounts import Used, accounts_of
 from hdsim.site.beginning import jobs_from, recorded_times
-from hdsim.site.formats import parse_date, read_text, read_value
+from hdsim.site.formats import parse_date, printed_rows, read_value
 from hdsim.site.jobs_table import jobs_table
 from hdsim.site.scheduler import SlurmScheduler
 from hdsim.site.workload import columns_of, names
@@ -114,22 +114,14 @@ def read_usage(path: Path, site: Site) -> Used:
     Raises:
         ConfigError: The file cannot be read, has no such columns, or has none of the associations of the site.
     """
-    columns = ("Account", "User", "RawUsage")
-    header: list[str] = []
     found: dict[tuple[str, str], float] = {}
-    for place, line in enumerate(read_text(path).splitlines(), 1):
-        cells = [cell.strip() for cell in line.split("|")]
-        if not header:
-            header = cells if set(columns) <= set(cells) else []
+    expected = "the columns Account, User and RawUsage, as 'sshare -a -P' prints"
+    for row, where in printed_rows(path, ("ACCOUNT", "USER", "RAWUSAGE"), expected):
+        if not row["ACCOUNT"]:
             continue
-        account, user, used = (cells[header.index(name)] if len(cells) >= len(header) else "" for name in columns)
-        if not account:
-            continue
-        if not used.isdecimal():
-            raise ConfigError(f"RawUsage: expected a number, got '{used}'", where=f"{path}:{place}")
-        found[account, user] = float(used)
-    if not header:
-        raise ConfigError("expected the columns Account, User and RawUsage, as 'sshare -a -P' prints", where=str(path))
+        if not row["RAWUSAGE"].isdecimal():
+            raise ConfigError(f"RawUsage: expected a number, got '{row['RAWUSAGE']}'", where=where)
+        found[row["ACCOUNT"], row["USER"]] = float(row["RAWUSAGE"])
     rows = [(one.account, one.user) for one in accounts_of(site).rows]
     if not set(rows[1:]) & set(found):
         raise ConfigError("expected accounts and users of the site, got none of them", where=str(path))

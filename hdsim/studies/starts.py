@@ -299,7 +299,6 @@ def scenarios(
     targets: Sequence[int],
     number: int,
     seed: Sequence[int],
-    usage: Used | None,
     longest: float = _LONGEST,
 ) -> Starts:
     """Returns when some of the jobs of a moment start in a number of scenarios, each with a seed of its own.
@@ -310,11 +309,10 @@ def scenarios(
         targets: The jobs.
         number: Number of scenarios.
         seed: Seed.
-        usage: Usage of the accounts at the moment.
         longest: Seconds after which scenarios end.
     """
     waits, reasons = [], [Counter[str]() for _ in targets]
-    horizon = min(_HORIZON, longest)
+    horizon, usage = min(_HORIZON, longest), log.usage.at(present.at)
     for place in range(number):
         while True:
             rng = np.random.default_rng([*seed, place])
@@ -357,10 +355,10 @@ def features(log: Log, present: Present, job: int, quantiles: Floats, plan: floa
     return [*quantiles.tolist(), plan, waited, pace(log, present.at, str(users[job]), ahead)]
 
 
-def plan_of(log: Log, present: Present, targets: Sequence[int], usage: Used | None) -> tuple[Floats, list[str]]:
+def plan_of(log: Log, present: Present, targets: Sequence[int]) -> tuple[Floats, list[str]]:
     """Returns the waits in the plan with requested times and the reasons why not earlier; see `starts_of`."""
     jobs = planned(present)
-    return starts_of(log, jobs, targets, usage, float(np.sum(jobs.runtime)) + _DAY)
+    return starts_of(log, jobs, targets, log.usage.at(present.at), float(np.sum(jobs.runtime)) + _DAY)
 
 
 def sample(
@@ -398,9 +396,8 @@ def sample(
     chosen = mixed[np.argsort(turn, kind="stable")][:jobs]
     present, rows = present_of(log, at)
     targets = np.searchsorted(rows, chosen).tolist()
-    usage = log.usage.at(at)
-    plan, _ = plan_of(log, present, targets, usage)
-    quantiles = scenarios(log, present, targets, number, seed, usage, longest).quantiles()
+    plan, _ = plan_of(log, present, targets)
+    quantiles = scenarios(log, present, targets, number, seed, longest).quantiles()
     made = [features(log, present, job, quantiles[place], float(plan[place])) for place, job in enumerate(targets)]
     partitions = names(log.jobs, "partition")
     named = [str(partitions[row]) for row in chosen.tolist()]
@@ -502,7 +499,7 @@ def checked(found: Sampled, begin: float, weeks: int, zone: str) -> Checked:
     return Checked(scores, score("scenarios", plain, samples.select(held)), calibration_of(samples))
 
 
-def as_queued(log: Log, present: Present, given: Floats, usage: Used | None) -> Present:
+def as_queued(log: Log, present: Present, given: Floats) -> Present:
     """Returns jobs whose priorities are those that squeue printed, as far as it did, and later change as computed.
 
     The difference, such as that by usage before the log, is taken as a constant of each job, for jobs without a
@@ -512,7 +509,6 @@ def as_queued(log: Log, present: Present, given: Floats, usage: Used | None) -> 
         log: The log.
         present: The jobs.
         given: (J,) priorities, NaN where there is none.
-        usage: Usage of the accounts.
     """
     waits = np.flatnonzero(np.isnan(present.since))
     if log.site.priority.type != "multifactor" or np.isnan(given[waits]).all():
@@ -520,6 +516,7 @@ def as_queued(log: Log, present: Present, given: Floats, usage: Used | None) -> 
     table = jobs_table(columns_of(present.jobs), log.site, present.jobs.source)
     scheduler = SlurmScheduler(log.site, table, present.at)
     assert scheduler.multifactor is not None
+    usage = log.usage.at(present.at)
     if usage is not None:
         scheduler.begin_with(usage)
     scheduler.multifactor.submit(waits, present.at)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any
 
@@ -48,6 +49,25 @@ def numbers_between(low: float, high: float) -> Rule:
     return Rule(expected, lambda value: is_finite(value) and low <= value <= high)
 
 
+def lists_of(items: Rule, expected: str, length: int | None = None, holds: Callable[[Any], bool] = bool) -> Rule:
+    """Lists and tuples of allowed items, `length` of them if given, for which something holds: by default some item."""
+    return Rule(
+        expected,
+        lambda value: (
+            isinstance(value, list | tuple)
+            and length in (None, len(value))
+            and all(map(items.accepts, value))
+            and holds(value)
+        ),
+    )
+
+
+def ascends(values: Sequence[float]) -> bool:
+    """Whether each of some numbers is above the one before; none are not."""
+    return bool(values) and all(low < high for low, high in pairwise(values))
+
+
+NUMBER = Rule("a number", is_finite)
 POSITIVE = Rule("a number > 0", lambda value: is_finite(value) and value > 0)
 NOT_NEGATIVE = Rule("a number >= 0", lambda value: is_finite(value) and value >= 0)
 SECONDS = numbers_between(0, LONGEST_TIME)
@@ -58,17 +78,11 @@ FLAG = Rule("true or false", lambda value: isinstance(value, bool))
 SEED = Rule(
     "a whole number >= 0", lambda value: type(value) is not bool and isinstance(value, Integral) and int(value) >= 0
 )
-TEXTS = Rule(
-    "a list of texts such as [--quiet]",
-    lambda value: isinstance(value, list | tuple) and all(isinstance(text, str) for text in value),
-)
-INTEGERS = Rule(
-    "a list of whole numbers such as [0, 1024]",
-    lambda value: (
-        isinstance(value, list) and len(value) > 0 and all(integers_from(0).accepts(number) for number in value)
-    ),
-)
 ANYTHING = Rule("anything", lambda value: True)
+TEXTS = lists_of(
+    Rule("a text", lambda value: isinstance(value, str)), "a list of texts such as [--quiet]", holds=ANYTHING.accepts
+)
+INTEGERS = lists_of(integers_from(0), "a list of whole numbers such as [0, 1024]")
 
 
 def check_keys(group: str, given: Iterable[str], allowed: Collection[str]) -> None:

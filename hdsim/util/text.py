@@ -88,3 +88,8 @@ def unused(name: str, taken: Container[str]) -> str:
 def label_safe(text: str) -> str:
     """Returns a text as the value of a label of Kubernetes: letters, digits, '-', '_' and '.', at most 63."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-_.")
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """Returns a key by which n2 comes before n10."""
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.findall(r"\d+|\D+", name)]

@@ -200,8 +200,8 @@ def test_rankings_over_loads_average_their_replications(tmp_path: Path) -> None:
             )
             for load in loads
         ]
-        assert found[metric, "ljf"].improvement == pytest.approx(np.mean(wins))
-        assert found[metric, "fcfs"].baseline and math.isnan(found[metric, "fcfs"].improvement)
+        assert found[metric, "ljf"].improvement.value == pytest.approx(np.mean(wins))
+        assert found[metric, "fcfs"].baseline and math.isnan(found[metric, "fcfs"].improvement.value)
     write_ranks(tuple(found.values()), {name: name for name in ("fcfs", "mine", "ljf")}, tmp_path / "ranks.svg")
     assert (tmp_path / "ranks.svg").stat().st_size > 5000
     page = ranks_svg(tuple(found.values()), {"fcfs": "fcfs", "mine": "<b>&", "ljf": "ljf"})

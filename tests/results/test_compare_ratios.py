@@ -21,11 +21,7 @@ from hdsim.results import claims
 
 
 def numbers(ratio: Ratio) -> list[float]:
-    return [
-        getattr(ratio, name + end)
-        for name in ("ratio", "geometric", "middle", "improvement")
-        for end in ("", "_low", "_high")
-    ]
+    return [number for one in (ratio.ratio, ratio.geometric, ratio.middle, ratio.improvement) for number in one.numbers]
 
 
 def test_trainings_have_windows_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,12 +34,12 @@ def test_trainings_have_windows_and_seeds(tmp_path: Path, monkeypatch: pytest.Mo
     assert set(found) == {"ppo(best)", "fcfs"}
     ours, base = found["ppo(best)"], np.array(classic["sjf"])
     assert (ours.baseline, ours.seeds, ours.traces, ours.windows) == ("sjf", 2, 1, 4)
-    assert ours.ratio == pytest.approx(scores.mean() / base.mean())
-    assert ours.geometric == pytest.approx(stats.gmean(scores / base, axis=None))
-    assert ours.middle == pytest.approx(np.sort((scores / base).ravel())[2:6].mean())
-    assert ours.improvement == pytest.approx(5.5 / 8)
-    assert ours.ratio_low < ours.ratio < ours.ratio_high and ours.improvement_high <= 1
-    assert (found["fcfs"].seeds, found["fcfs"].improvement) == (2, 0.0)
+    assert ours.ratio.value == pytest.approx(scores.mean() / base.mean())
+    assert ours.geometric.value == pytest.approx(stats.gmean(scores / base, axis=None))
+    assert ours.middle.value == pytest.approx(np.sort((scores / base).ravel())[2:6].mean())
+    assert ours.improvement.value == pytest.approx(5.5 / 8)
+    assert ours.ratio.low < ours.ratio.value < ours.ratio.high and ours.improvement.high <= 1
+    assert (found["fcfs"].seeds, found["fcfs"].improvement.value) == (2, 0.0)
     text = table(comparison, ratios=ratios(comparison))
     assert "makespan relative to sjf" in text and "4 of 1 trace, 2 seeds" in text
     page = render(comparison, (), tmp_path, ratios=ratios(comparison))
@@ -85,11 +81,11 @@ def test_scenarios_replay_the_windows_of_one_trace(tmp_path: Path) -> None:
         ]
         assert numbers(one) == pytest.approx([number for each in told for number in each])
         wins = np.where(ours == base, 0.5, (ours > base) == higher)
-        assert one.improvement == pytest.approx(wins.mean())
+        assert one.improvement.value == pytest.approx(wins.mean())
     write_csv(ratios(comparison), tmp_path / "ratios.csv")
     with (tmp_path / "ratios.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert float(rows[0]["geometric"]) == found["mean_turnaround_time"].geometric and rows[0]["traces"] == "1"
+    assert float(rows[0]["geometric"]) == found["mean_turnaround_time"].geometric.value and rows[0]["traces"] == "1"
 
 
 def test_seeds_that_draw_jobs_are_traces_and_others_are_trainings(tmp_path: Path) -> None:

@@ -94,10 +94,10 @@ def test_a_job_behind_one_whose_run_time_is_known_starts_at_its_end(tmp_path: Pa
     assert now == _NOW
     jobs = [*queued, asked_job("-n 8 -t 30 --uid=u2 -A a1", site, now)]
     present = Present(jobs_of(jobs, log.jobs, site, now, "squeue"), now)
-    starts = scenarios(log, present, [1], 10, (0,), None)
+    starts = scenarios(log, present, [1], 10, (0,))
     assert starts.waits.tolist() == [[1200.0]] * 10
     assert starts.reasons[0] == {"Resources": 10}
-    plan, words = plan_of(log, present, [1], None)
+    plan, words = plan_of(log, present, [1])
     assert (plan.tolist(), words) == ([3000.0], ["Resources"])
 
 
@@ -120,7 +120,7 @@ def test_the_plan_with_requested_times_is_that_of_hdsim_plan(tmp_path: Path) -> 
         for number, limit in zip(cpus, limits, strict=True)
     ]
     present = Present(jobs_of(asked, log.jobs, site, _NOW, "jobs"), _NOW)
-    plan, words = plan_of(log, present, range(6), None)
+    plan, words = plan_of(log, present, range(6))
     assert plan.tolist() == result.starting_time.tolist()
     assert words == result.columns["reason"].tolist()
     assert plan.max() > 0
@@ -159,7 +159,7 @@ def test_the_state_from_squeue_is_that_of_the_log(tmp_path: Path) -> None:
     for column in (RUNNING, QUEUED):
         np.testing.assert_array_equal(made.further[column], known.jobs.further[column], column)
     waiting = np.flatnonzero(np.isnan(known.since)).tolist()
-    plans = [plan_of(Log(site, log), one, waiting, None) for one in (Present(made, at), known)]
+    plans = [plan_of(Log(site, log), one, waiting) for one in (Present(made, at), known)]
     assert plans[0][0].tolist() == plans[1][0].tolist() and plans[0][1] == plans[1][1]
 
 
@@ -193,14 +193,14 @@ def test_priorities_are_those_of_squeue(tmp_path: Path) -> None:
     log = Log(site, past([1800.0] * 20, [3600.0] * 20))
     present = Present(jobs_of(jobs, log.jobs, site, now, "squeue"), now)
     given = np.array([one.priority for one in jobs])
-    plan, _ = plan_of(log, as_queued(log, present, given, None), [1, 2, 3, 4], None)
+    plan, _ = plan_of(log, as_queued(log, present, given), [1, 2, 3, 4])
     # The asked job is of u2, whose only job has 500 points where its age gives about 5: it has as many more.
     assert np.argsort(plan).tolist() == [2, 0, 1, 3]
     jobs[-1] = asked_job("-n 8 -t 30 --uid=u2 -A a1 --nice=-600", site, now)
     other = Present(jobs_of(jobs, log.jobs, site, now, "squeue"), now)
-    plan, _ = plan_of(log, as_queued(log, other, given, None), [1, 2, 3, 4], None)
+    plan, _ = plan_of(log, as_queued(log, other, given), [1, 2, 3, 4])
     assert np.argsort(plan).tolist() == [2, 3, 0, 1]
-    without, _ = plan_of(log, present, [1, 2, 3, 4], None)
+    without, _ = plan_of(log, present, [1, 2, 3, 4])
     assert np.argsort(without).tolist() == [0, 1, 2, 3]
 
 

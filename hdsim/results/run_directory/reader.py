@@ -313,24 +313,24 @@ def _owners(path: Path, name: str, column: NDArray[np.object_]) -> NDArray[Any]:
     return column
 
 
-def _read_numbers(path: Path, columns: Sequence[str], below: Mapping[str, int]) -> list[NDArray[Any]] | None:
-    """Columns of numbers, some of which are indices below a limit; None without a file."""
+def _read_table(
+    path: Path, columns: Sequence[str], readers: Mapping[str, Reader] | None = None
+) -> list[NDArray[Any]] | None:
+    """The columns of a table, numbers unless they have another reader; None without a file."""
     if not path.exists():
         return None
 
-    def readers(header: list[str]) -> dict[str, Reader]:
+    def all_readers(header: list[str]) -> dict[str, Reader]:
         if header != list(columns):
             raise ConfigError(f"expected rows of {','.join(columns)}", where=str(path))
-        return {
-            name: partial(integers, path, name, below=below[name]) if name in below else partial(numbers, path, name)
-            for name in columns
-        }
+        return {name: partial(numbers, path, name) for name in columns} | dict(readers or {})
 
-    return list(read_columns(path, readers).values())
+    return list(read_columns(path, all_readers).values())
 
 
 def _read_spans(path: Path, platform: Platform) -> tuple[NDArray[np.int32], Floats, Floats]:
-    columns = _read_numbers(path, ("processor", "start", "end"), {"processor": platform.n_processors})
+    processors = partial(integers, path, "processor", below=platform.n_processors)
+    columns = _read_table(path, ("processor", "start", "end"), {"processor": processors})
     processor, start, end = columns or [np.zeros(0, np.int64), np.zeros(0), np.zeros(0)]
     if not (start <= end).all():
         raise ConfigError("expected an end after each start", where=str(path))
@@ -339,7 +339,7 @@ def _read_spans(path: Path, platform: Platform) -> tuple[NDArray[np.int32], Floa
 
 def _read_contention(path: Path) -> Floats:
     """(E, 3) changes."""
-    columns = _read_numbers(path, CONTENTION_COLUMNS, {})
+    columns = _read_table(path, CONTENTION_COLUMNS)
     if columns is None:
         return np.zeros((0, 3))
     if np.isnan(columns).any():
@@ -349,7 +349,8 @@ def _read_contention(path: Path) -> Floats:
 
 
 def _read_outages(path: Path, platform: Platform) -> Outages | None:
-    columns = _read_numbers(path, ("node", "down", "up"), {"node": platform.n_nodes})
+    nodes = partial(integers, path, "node", below=platform.n_nodes)
+    columns = _read_table(path, ("node", "down", "up"), {"node": nodes})
     if columns is None:
         return None
     node, down, up = columns
@@ -360,22 +361,17 @@ def _read_outages(path: Path, platform: Platform) -> Outages | None:
 
 
 def _read_node_states(path: Path, platform: Platform) -> StateSpans | None:
-    if not path.exists():
-        return None
-
-    def state(texts: Sequence[str]) -> NDArray[np.int64]:
+    def states(texts: Sequence[str]) -> NDArray[np.int64]:
         unknown = next((text for text in texts if text not in STATE_NAMES), None)
         if unknown is not None:
             raise ConfigError(f"state: expected one of {', '.join(STATE_NAMES)}, got '{unknown}'", where=str(path))
         return np.array([STATE_NAMES.index(text) for text in texts], np.int64)
 
-    def readers(header: list[str]) -> dict[str, Reader]:
-        if header != list(NODE_STATE_COLUMNS):
-            raise ConfigError(f"expected rows of {','.join(NODE_STATE_COLUMNS)}", where=str(path))
-        of_numbers = {name: partial(numbers, path, name) for name in ("begin", "end")}
-        return {"node": partial(integers, path, "node", below=platform.n_nodes), "state": state, **of_numbers}
-
-    spans = StateSpans(*read_columns(path, readers).values())
+    nodes = partial(integers, path, "node", below=platform.n_nodes)
+    columns = _read_table(path, NODE_STATE_COLUMNS, {"node": nodes, "state": states})
+    if columns is None:
+        return None
+    spans = StateSpans(*columns)
     if not (spans.begin <= spans.end).all():
         raise ConfigError("expected an end after each begin", where=str(path))
     return spans
@@ -383,16 +379,10 @@ def _read_node_states(path: Path, platform: Platform) -> StateSpans | None:
 
 def _read_cap(path: Path, platform: Platform) -> Cap | None:
     """The limit on the power of all nodes."""
-    if not path.exists():
+    columns = _read_table(path, CAP_COLUMNS, {name: texts_reader() for name in ("cap", "kind")})
+    if columns is None:
         return None
-
-    def readers(header: list[str]) -> dict[str, Reader]:
-        if header != list(CAP_COLUMNS):
-            raise ConfigError(f"expected rows of {','.join(CAP_COLUMNS)}", where=str(path))
-        texts = {name: texts_reader() for name in ("cap", "kind")}
-        return {**texts, **{name: partial(numbers, path, name) for name in ("time", "watts")}}
-
-    name, kind, time, watts = read_columns(path, readers).values()
+    name, kind, time, watts = columns
     rows = name == MACHINE
     if not rows.any():
         return None

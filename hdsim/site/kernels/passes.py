@@ -25,7 +25,6 @@ from hdsim.site.kernels.placing import (
     Flags,
     Floats,
     Ints,
-    SiteNodes,
     Usage,
     choose,
     choose_usable,
@@ -35,8 +34,8 @@ from hdsim.site.kernels.placing import (
     usable_cpus,
 )
 from hdsim.site.kernels.preempting import Preemption, forget, preempt
-from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, Quotas, exhausted
-from hdsim.site.kernels.running import RunningJobs, change_usage, copy_usage, hold
+from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, exhausted
+from hdsim.site.kernels.running import Machine, change_usage, copy_usage, hold
 from hdsim.site.kernels.suspending import begin_future, can_suspend, choose_over, end_in_future
 
 #: First width in seconds of the windows in which running jobs end together, when a later start is sought.
@@ -227,10 +226,10 @@ def make_space(usage: Usage, switches: int, partitions: int, users: int, jobs: i
 
 
 @part_of_kernel
-def _enter(pending: PendingJobs, place: int, demands: Demands, quotas: Quotas, preemption: Preemption) -> None:
+def _enter(machine: Machine, pending: PendingJobs, place: int, preemption: Preemption) -> None:
     """Has a job be in the partition of its entry."""
-    job = pending.job[place]
-    quotas.entry[job] = pending.entry[place]
+    job, demands = pending.job[place], machine.demands
+    machine.quotas.entry[job] = pending.entry[place]
     demands.partition[job], demands.whole[job] = pending.partition[place], pending.whole[place]
     if preemption.by_partition:
         preemption.group[job] = pending.partition[place]
@@ -275,8 +274,9 @@ def _permitted(access: Access, nodes: Flags, partition: int, job: int, out: Flag
 
 
 @part_of_kernel
-def _beside_users(access: Access, running: RunningJobs, demands: Demands, partition: int, job: int, out: Flags) -> None:
+def _beside_users(access: Access, machine: Machine, partition: int, job: int, out: Flags) -> None:
     """Removes the nodes on which a job may not be beside jobs of other users."""
+    demands, running = machine.demands, machine.running
     alone, some = access.exclusive_user, False
     for each in alone:
         some |= each
@@ -328,11 +328,7 @@ def _cpus(chosen: Chosen, count: int) -> int:
 
 @lean_kernel
 def main_pass(
-    nodes: SiteNodes,
-    usage: Usage,
-    demands: Demands,
-    running: RunningJobs,
-    quotas: Quotas,
+    machine: Machine,
     preemption: Preemption,
     pending: PendingJobs,
     access: Access,
@@ -343,11 +339,7 @@ def main_pass(
     """Starts jobs in order; a job that waits for nodes closes its partition, and its nodes to the other partitions.
 
     Args:
-        nodes: The nodes.
-        usage: Their use.
-        demands: Demands of all jobs.
-        running: Running jobs.
-        quotas: Capacities that limits and licences set.
+        machine: Nodes and running jobs.
         preemption: Rules of preemption; takes the jobs that are preempted.
         pending: Pending jobs.
         access: The nodes that jobs may be on.
@@ -358,13 +350,15 @@ def main_pass(
     Returns:
         The number of jobs that have started.
     """
-    usage, demands, running, space, quotas = (
-        by_reference(usage),
-        by_reference(demands),
-        by_reference(running),
-        by_reference(space),
-        by_reference(quotas),
+    machine = Machine(
+        machine.nodes,
+        by_reference(machine.usage),
+        by_reference(machine.demands),
+        by_reference(machine.running),
+        by_reference(machine.quotas),
     )
+    nodes, usage, demands, running, quotas = machine
+    space = by_reference(space)
     calendar, chosen, started, tested = access.calendar, by_reference(space.chosen), 0, 0
     layered = len(running.layers.order) > 0
     forget(preemption)
@@ -375,7 +369,7 @@ def main_pass(
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
         if running.last[job] > 0 or (rules.trial and space.startable[job]):
             continue
-        _enter(pending, place, demands, quotas, preemption)
+        _enter(machine, pending, place, preemption)
         if row < 0 and space.closed[partition]:
             space.reason[job] = PRIORITY
             continue
@@ -394,13 +388,13 @@ def main_pass(
             continue
         _set_order(rules, demands, job, partition, 0, chosen)
         blocked = _permitted(access, space.open, partition, job, space.among) < demands.least[job]
-        _beside_users(access, running, demands, partition, job, space.among)
+        _beside_users(access, machine, partition, job, space.among)
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
         count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
         if layered:
             start_beside(running.layers)
         if layered and not count and not blocked:
-            count = choose_over(nodes, usage, demands, running, job, space.among, space.future, chosen)
+            count = choose_over(machine, job, space.among, space.future, chosen)
         if count:
             limited = exhausted(quotas, job, _cpus(chosen, count), chosen.node, count, count)
             if limited:
@@ -409,13 +403,13 @@ def main_pass(
             if rules.trial:
                 space.startable[job] = True
                 continue
-            hold(nodes, usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
+            hold(machine, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
             started += 1
             continue
         if preemption.enabled and not blocked and not rules.trial:
             members = access.members[partition]
-            preempt(nodes, usage, demands, running, preemption, job, members, space.among, space.future, chosen, now)
+            preempt(machine, preemption, job, members, space.among, space.future, chosen, now)
         space.reason[job] = NOT_AVAILABLE if reserved else RESOURCES
         if row < 0 and not reserved and not rules.trial:
             space.closed[partition] = True
@@ -425,23 +419,11 @@ def main_pass(
 
 
 @lean_kernel
-def fitting_nodes(
-    nodes: SiteNodes,
-    usage: Usage,
-    demands: Demands,
-    running: RunningJobs,
-    access: Access,
-    space: Space,
-    job: int,
-    partition: int,
-) -> int:
+def fitting_nodes(machine: Machine, access: Access, space: Space, job: int, partition: int) -> int:
     """Chooses nodes of a partition, in service or not, for a job; returns their number, 0 if it does not fit.
 
     Args:
-        nodes: The nodes.
-        usage: Their use.
-        demands: Demands of all jobs.
-        running: Running jobs, which may be suspended for the job.
+        machine: Nodes, and running jobs, which may be suspended for the job.
         access: The nodes that jobs may be on.
         space: Space; takes the choice.
         job: The job.
@@ -451,10 +433,10 @@ def fitting_nodes(
     for node in range(len(space.open)):
         space.open[node] = True
     _permitted(access, space.open, partition, job, space.among)
-    count = choose(nodes, usage, demands, job, space.among, space.chosen)
-    if not count and len(running.layers.order):
-        start_beside(running.layers)
-        count = choose_over(nodes, usage, demands, running, job, space.among, space.future, space.chosen)
+    count = choose(machine.nodes, machine.usage, machine.demands, job, space.among, space.chosen)
+    if not count and len(machine.running.layers.order):
+        start_beside(machine.running.layers)
+        count = choose_over(machine, job, space.among, space.future, space.chosen)
     return count
 
 
@@ -557,22 +539,14 @@ def _next_end(calendar: Calendar, time: float, later: float, latest: float) -> f
 
 @part_of_kernel
 def _will_run(
-    nodes: SiteNodes,
-    usage: Usage,
-    demands: Demands,
-    running: RunningJobs,
-    preemption: Preemption,
-    job: int,
-    rules: Rules,
-    space: Space,
-    now: float,
-    only_now: bool,
+    machine: Machine, preemption: Preemption, job: int, rules: Rules, space: Space, now: float, only_now: bool
 ) -> tuple[float, int]:
     """Returns the earliest start on the nodes of `space.among`, infinite if there is none, and the number of nodes.
 
     Running jobs end at their limits, those that end within a window together: the start is the end of the last one.
     Those that can be suspended for the job leave their CPUs at once, and never their memory.
     """
+    nodes, usage, demands, running, _ = machine
     chosen, future = by_reference(space.chosen), by_reference(space.future)
     usable, among = chosen.usable, space.among
     open_nodes, open_cpus = find_usable(nodes, usage, demands, job, among, chosen)
@@ -588,7 +562,7 @@ def _will_run(
     copy_usage(usage, future)
     layered = len(running.layers.order) > 0
     if layered:
-        begin_future(nodes, demands, running, job, future)
+        begin_future(machine, job, future)
         open_nodes, open_cpus = find_usable(nodes, future, demands, job, among, chosen)
     window, limit, place, total = _WINDOW, -math.inf, 0, running.length[0]
     while place < total:
@@ -598,7 +572,7 @@ def _will_run(
             touched = False
             for k in range(running.first[other], running.last[other]):
                 touched |= among[running.node[k]]
-            if layered and can_suspend(demands, running, preemption, job, other, now):
+            if layered and can_suspend(machine, preemption, job, other, now):
                 touched = False
             if touched:
                 if limit == -math.inf:
@@ -608,7 +582,7 @@ def _will_run(
                     node = running.node[k]
                     change_usage(nodes, future, demands, other, node, running.cpus[k], running.gpus[k], -1)
                     if layered:
-                        end_in_future(nodes, demands, running, job, other, node, future)
+                        end_in_future(machine, job, other, node, future)
                     if among[node]:
                         before, after = usable[node], usable_cpus(nodes, future, demands, job, node)
                         usable[node] = after
@@ -635,11 +609,7 @@ def _will_run(
 
 @lean_kernel
 def backfill_pass(
-    nodes: SiteNodes,
-    usage: Usage,
-    demands: Demands,
-    running: RunningJobs,
-    quotas: Quotas,
+    machine: Machine,
     preemption: Preemption,
     pending: PendingJobs,
     access: Access,
@@ -651,11 +621,7 @@ def backfill_pass(
     """Starts jobs that delay no reservation of a job ahead, and reserves named nodes for the others in order.
 
     Args:
-        nodes: The nodes.
-        usage: Their use.
-        demands: Demands of all jobs.
-        running: Running jobs.
-        quotas: Capacities that limits and licences set.
+        machine: Nodes and running jobs.
         preemption: Rules of preemption; takes the jobs that are preempted.
         pending: Pending jobs.
         access: The nodes that jobs may be on.
@@ -667,13 +633,15 @@ def backfill_pass(
     Returns:
         The number of jobs that have started.
     """
-    usage, demands, running, space, quotas = (
-        by_reference(usage),
-        by_reference(demands),
-        by_reference(running),
-        by_reference(space),
-        by_reference(quotas),
+    machine = Machine(
+        machine.nodes,
+        by_reference(machine.usage),
+        by_reference(machine.demands),
+        by_reference(machine.running),
+        by_reference(machine.quotas),
     )
+    nodes, usage, demands, running, quotas = machine
+    space = by_reference(space)
     plan, chosen, started, tested = by_reference(plan), by_reference(space.chosen), 0, 0
     calendar, layered = access.calendar, len(running.layers.order) > 0
     forget(preemption)
@@ -690,7 +658,7 @@ def backfill_pass(
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
         if running.last[job] > 0:
             continue
-        _enter(pending, place, demands, quotas, preemption)
+        _enter(machine, pending, place, preemption)
         if tested == rules.tested:
             break
         tested += 1
@@ -711,7 +679,7 @@ def backfill_pass(
         while True:
             begin, later = later, 0.0
             _permitted(access, access.service, partition, job, space.usable)
-            _beside_users(access, running, demands, partition, job, space.usable)
+            _beside_users(access, machine, partition, job, space.usable)
             if row >= 0:
                 if begin >= calendar.end[row]:
                     break
@@ -742,19 +710,17 @@ def backfill_pass(
             if available >= demands.least[job] and layered and begin <= now:
                 count = choose(nodes, usage, demands, job, space.among, chosen)
                 if not count:
-                    count = choose_over(nodes, usage, demands, running, job, space.among, space.future, chosen)
+                    count = choose_over(machine, job, space.among, space.future, chosen)
                 start = now
             if available >= demands.least[job] and preemption.enabled and begin <= now:
                 count = choose(nodes, usage, demands, job, space.among, chosen)
                 start = now
                 if not count:
                     members, future = access.members[partition], space.future
-                    state = nodes, usage, demands, running, preemption
-                    count = preempt(*state, job, members, space.among, future, chosen, now)
+                    count = preempt(machine, preemption, job, members, space.among, future, chosen, now)
                     preempts = count > 0
             if available >= demands.least[job] and not count:
-                state = nodes, usage, demands, running, preemption
-                start, count = _will_run(*state, job, rules, space, now, only_now)
+                start, count = _will_run(machine, preemption, job, rules, space, now, only_now)
             if count and begin > start:
                 start = begin
             if count and start <= now:
@@ -779,7 +745,7 @@ def backfill_pass(
             space.reason[job] = limited
             continue
         if start <= now and not preempts:
-            hold(nodes, usage, demands, running, quotas, job, now + demands.limit[job], chosen, count)
+            hold(machine, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
             started += 1
             if rules.started and started == rules.started:

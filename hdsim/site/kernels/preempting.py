@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from hdsim.kernels.compiling import lean_kernel, part_of_kernel
-from hdsim.site.kernels.placing import Chosen, Demands, Flags, Floats, Ints, SiteNodes, Usage, choose
-from hdsim.site.kernels.running import RunningJobs, change_usage, copy_usage
+from hdsim.site.kernels.placing import Chosen, Flags, Floats, Ints, Usage, choose
+from hdsim.site.kernels.running import Machine, RunningJobs, change_usage, copy_usage
 
 
 class Preemption(NamedTuple):
@@ -51,42 +49,6 @@ class Preemption(NamedTuple):
     noted: Flags
     leaving: Flags
     length: Ints
-
-
-def make_preemption(
-    group: Ints,
-    beats: Flags,
-    exempt: Floats,
-    waits: Flags,
-    rank: Ints,
-    *,
-    youngest: bool = False,
-    reorders: int = 1,
-    strict: bool = False,
-    by_partition: bool = False,
-) -> Preemption:
-    """Returns rules of preemption; see :class:`Preemption`."""
-    jobs = len(group)
-    ints = np.zeros((3, jobs), np.int64)
-    return Preemption(
-        enabled=bool(beats.any()),
-        by_partition=by_partition,
-        group=group,
-        beats=beats,
-        exempt=exempt,
-        waits=waits,
-        rank=rank,
-        start=np.zeros(jobs),
-        youngest=youngest,
-        reorders=reorders,
-        strict=strict,
-        candidate=ints[0],
-        covers=ints[1],
-        victim=ints[2],
-        noted=np.zeros(jobs, np.bool_),
-        leaving=np.zeros(jobs, np.bool_),
-        length=np.zeros(1, np.int64),
-    )
 
 
 @lean_kernel
@@ -208,10 +170,7 @@ def _shared(running: RunningJobs, job: int, chosen: Chosen, nodes: int) -> int:
 
 @part_of_kernel
 def preempt(
-    nodes: SiteNodes,
-    usage: Usage,
-    demands: Demands,
-    running: RunningJobs,
+    machine: Machine,
     preemption: Preemption,
     job: int,
     members: Flags,
@@ -226,10 +185,7 @@ def preempt(
     and it is tried again, so that fewer jobs are preempted.
 
     Args:
-        nodes: The nodes.
-        usage: Their use.
-        demands: Demands of all jobs.
-        running: Running jobs.
+        machine: Nodes and running jobs.
         preemption: Rules of preemption.
         job: The job.
         members: (N,) nodes of its partition.
@@ -238,11 +194,12 @@ def preempt(
         chosen: Takes the nodes and the CPUs on each.
         now: Present time in seconds.
     """
+    nodes, demands, running = machine.nodes, machine.demands, machine.running
     count, tried, found, until = _candidates(preemption, running, job, members, now), 0, 0, 0
     again = count > 0
     while again:
         again, found = False, 0
-        copy_usage(usage, future)
+        copy_usage(machine.usage, future)
         for place in range(count):
             other = preemption.candidate[place]
             if not _touches(running, other, among):

@@ -35,6 +35,24 @@ class RunningJobs(NamedTuple):
     layers: Layers
 
 
+class Machine(NamedTuple):
+    """The nodes of a site and the jobs on them.
+
+    Attributes:
+        nodes: The nodes.
+        usage: Their use.
+        demands: Demands of all jobs.
+        running: Running jobs.
+        quotas: Capacities that limits and licences set.
+    """
+
+    nodes: SiteNodes
+    usage: Usage
+    demands: Demands
+    running: RunningJobs
+    quotas: Quotas
+
+
 @part_of_kernel
 def change_usage(
     nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node: int, cpus: int, gpus: int, sign: int
@@ -68,30 +86,9 @@ def copy_usage(usage: Usage, into: Usage) -> None:
 
 
 @lean_kernel
-def hold(
-    nodes: SiteNodes,
-    usage: Usage,
-    demands: Demands,
-    running: RunningJobs,
-    quotas: Quotas,
-    job: int,
-    end: float,
-    chosen: Chosen,
-    count: int,
-) -> None:
-    """Gives a job CPUs on nodes until a time.
-
-    Args:
-        nodes: The nodes.
-        usage: Their use.
-        demands: Demands of all jobs.
-        running: Running jobs.
-        quotas: Capacities.
-        job: The job.
-        end: Expected end in seconds.
-        chosen: Nodes, and CPUs and GPUs on each.
-        count: Number of the nodes.
-    """
+def hold(machine: Machine, job: int, end: float, chosen: Chosen, count: int) -> None:
+    """Gives a job the CPUs and GPUs on `count` chosen nodes until an expected end in seconds."""
+    nodes, usage, demands, running, quotas = machine
     length, layers = running.length, running.layers
     running.first[job] = length[1]
     for k in range(count):
@@ -114,8 +111,9 @@ def hold(
 
 
 @lean_kernel
-def release(nodes: SiteNodes, usage: Usage, demands: Demands, running: RunningJobs, quotas: Quotas, job: int) -> None:
+def release(machine: Machine, job: int) -> None:
     """Takes back all that a running job holds; it counts as one that has run."""
+    nodes, usage, demands, running, quotas = machine
     for place in range(running.first[job], running.last[job]):
         node = running.node[place]
         change_usage(nodes, usage, demands, job, node, running.cpus[place], running.gpus[place], -1)

@@ -86,21 +86,43 @@ class Billing(NamedTuple):
     association: Ints
 
 
+class Book(NamedTuple):
+    """The accounts, their usage, and the bills of the jobs that add to it.
+
+    Attributes:
+        tree: Associations; their shares are normalised among siblings (Fair Tree) or to those of root (classic).
+        shares: Their usage and fair shares.
+        quotas: Limits of what was used.
+        billing: Bills of jobs.
+    """
+
+    tree: ShareTree
+    shares: Shares
+    quotas: Quotas
+    billing: Billing
+
+
+class Period(NamedTuple):
+    """The time since the last calculation.
+
+    Attributes:
+        begin: Time of the last calculation in seconds.
+        end: Present time in seconds.
+        decay: Factor of usage that is a second old.
+    """
+
+    begin: float
+    end: float
+    decay: float
+
+
 @part_of_kernel
-def _bill(
-    tree: ShareTree,
-    shares: Shares,
-    quotas: Quotas,
-    billing: Billing,
-    job: int,
-    begin: float,
-    end: float,
-    decay: float,
-) -> None:
+def _bill(book: Book, job: int, period: Period) -> None:
     """Adds the usage of a job in a period to its association, to those above it and to what limits count."""
-    length = end - max(begin, billing.start[job])
+    tree, shares, quotas, billing = book
+    length = period.end - max(period.begin, billing.start[job])
     if length > 0.0:
-        seconds = length * decay**length * billing.factor[job]
+        seconds = length * period.decay**length * billing.factor[job]
         row = billing.association[job]
         while row >= 0:
             shares.usage[row] += seconds * billing.rate[job]
@@ -114,8 +136,9 @@ def _bill(
 
 
 @part_of_kernel
-def _run_off(quotas: Quotas, billing: Billing, job: int, time: float, sign: int) -> None:
+def _run_off(book: Book, job: int, time: float, sign: int) -> None:
     """Takes (-1) what a running job has used of its time limit until a time from what is left, or gives it back (1)."""
+    quotas, billing = book.quotas, book.billing
     elapsed = billing.factor[job] * max(time - billing.start[job], 0.0)
     entry = quotas.entry[job]
     for k in range(quotas.first_spent[entry], quotas.first_spent[entry + 1]):
@@ -124,8 +147,10 @@ def _run_off(quotas: Quotas, billing: Billing, job: int, time: float, sign: int)
 
 
 @part_of_kernel
-def _decay(shares: Shares, quotas: Quotas, factor: float) -> None:
-    """Multiplies what was used by a factor."""
+def _decay(book: Book, period: Period) -> None:
+    """Lets what was used decay for a period."""
+    shares, quotas = book.shares, book.quotas
+    factor = period.decay ** (period.end - period.begin)
     for row in range(len(shares.usage)):
         shares.usage[row] *= factor
     for meter in range(len(quotas.spent)):
@@ -134,70 +159,38 @@ def _decay(shares: Shares, quotas: Quotas, factor: float) -> None:
 
 
 @lean_kernel
-def bill(
-    tree: ShareTree,
-    shares: Shares,
-    quotas: Quotas,
-    billing: Billing,
-    job: int,
-    begin: float,
-    end: float,
-    decay: float,
-) -> None:
+def bill(book: Book, job: int, period: Period) -> None:
     """Adds the usage of an ended job since the last calculation, after which as much is left to it as at its start.
 
     Args:
-        tree: Associations.
-        shares: Their usage.
-        quotas: Limits of what was used.
-        billing: Bills of jobs.
+        book: Takes the usage.
         job: The job.
-        begin: Time of the last calculation in seconds.
-        end: End of the job in seconds.
-        decay: Factor of usage that is a second old.
+        period: Its end is that of the job.
     """
-    _bill(tree, shares, quotas, billing, job, begin, end, decay)
-    _run_off(quotas, billing, job, begin, 1)
+    _bill(book, job, period)
+    _run_off(book, job, period.begin, 1)
 
 
 @lean_kernel
-def run_off(quotas: Quotas, billing: Billing, job: int, time: float) -> None:
+def run_off(book: Book, job: int, time: float) -> None:
     """Takes what a job has used of its time limit until a time in seconds from what is left to it."""
-    _run_off(quotas, billing, job, time, -1)
+    _run_off(book, job, time, -1)
 
 
 @part_of_kernel
-def _bill_running(
-    tree: ShareTree,
-    shares: Shares,
-    quotas: Quotas,
-    billing: Billing,
-    job: int,
-    begin: float,
-    end: float,
-    decay: float,
-) -> None:
+def _bill_running(book: Book, job: int, period: Period) -> None:
     """Adds the usage of a running job in a period, and takes it from what is left to it."""
-    _bill(tree, shares, quotas, billing, job, begin, end, decay)
-    _run_off(quotas, billing, job, begin, 1)
-    _run_off(quotas, billing, job, end, -1)
+    _bill(book, job, period)
+    _run_off(book, job, period.begin, 1)
+    _run_off(book, job, period.end, -1)
 
 
 @lean_kernel
-def bill_running(
-    tree: ShareTree,
-    shares: Shares,
-    quotas: Quotas,
-    billing: Billing,
-    running: Ints,
-    begin: float,
-    end: float,
-    decay: float,
-) -> None:
+def bill_running(book: Book, running: Ints, period: Period) -> None:
     """Lets usage decay, then adds that of (R,) running jobs since the last calculation; see `bill`."""
-    _decay(shares, quotas, decay ** (end - begin))
+    _decay(book, period)
     for job in running:
-        _bill_running(tree, shares, quotas, billing, job, begin, end, decay)
+        _bill_running(book, job, period)
 
 
 @part_of_kernel
@@ -315,47 +308,33 @@ def classic_factors(tree: ShareTree, shares: Shares, rows: Ints, dampening: floa
 
 
 @lean_kernel
-def classic(
-    tree: ShareTree,
-    shares: Shares,
-    quotas: Quotas,
-    billing: Billing,
-    running: Ints,
-    pending: Ints,
-    begin: float,
-    end: float,
-    decay: float,
-) -> None:
+def classic(book: Book, running: Ints, pending: Ints, period: Period) -> None:
     """Sets the effective usage of accounts, lets usage decay and adds that of running jobs since the last calculation.
 
     The effective usage of a user is that at its first pending job in the order of all jobs, when that of the running
     jobs before it has been added; that of a user without pending jobs is computed when it is needed.
 
     Args:
-        tree: Associations; shares are normalised to those of root.
-        shares: Their usage.
-        quotas: Limits of what was used.
-        billing: Bills of jobs.
+        book: Takes the usage.
         running: (R,) running jobs, ascending.
         pending: (Q,) pending jobs, ascending.
-        begin: Time of the last calculation in seconds.
-        end: Present time in seconds.
-        decay: Factor of usage that is a second old.
+        period: The time since the last calculation.
     """
+    tree, shares, billing = book.tree, book.shares, book.billing
     shares.normal[0], shares.effective[0] = 1.0, 1.0
     for row in range(1, len(tree.user)):
         shares.effective[row] = math.nan
         if not tree.user[row]:
             _effective(tree, shares, row)
-    _decay(shares, quotas, decay ** (end - begin))
+    _decay(book, period)
     place = 0
     for job in pending:
         while place < len(running) and running[place] < job:
-            _bill_running(tree, shares, quotas, billing, running[place], begin, end, decay)
+            _bill_running(book, running[place], period)
             place += 1
         row = billing.association[job]
         if row >= 0 and math.isnan(shares.effective[row]):
             _effective(tree, shares, row)
     while place < len(running):
-        _bill_running(tree, shares, quotas, billing, running[place], begin, end, decay)
+        _bill_running(book, running[place], period)
         place += 1

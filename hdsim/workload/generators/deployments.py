@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hdsim.errors import ConfigError, WorkloadError
-from hdsim.util.rules import POSITIVE, Rule, check_keys, integers_from, is_finite, numbers_between, require
+from hdsim.util.rules import POSITIVE, Rule, check_keys, integers_from, is_finite, lists_of, numbers_between, require
 from hdsim.util.units import in_bytes, parse_cpu, parse_size
 from hdsim.workload.generators.base import Generator
 from hdsim.workload.raw import IS_POD, LIMITS, RawJobs
@@ -32,10 +32,7 @@ _RULES = {
     "memory_load": _SHARE,
     "pod_load": _SHARE,
     "epochs": integers_from(1),
-    "replicas": Rule(
-        "two numbers of pods such as [5, 15]",
-        lambda value: isinstance(value, list | tuple) and len(value) == 2 and all(map(integers_from(1).accepts, value)),
-    ),
+    "replicas": lists_of(integers_from(1), "two numbers of pods such as [5, 15]", 2),
     "cpu": _NUMBERS,
     "memory": _NUMBERS,
     "gpus": _NUMBERS,

@@ -10,7 +10,7 @@ import numpy as np
 
 from hdsim.errors import ConfigError, not_one_of
 from hdsim.util.arrays import Floats
-from hdsim.util.rules import NOT_NEGATIVE, POSITIVE, Rule, check_keys, is_finite, require
+from hdsim.util.rules import NOT_NEGATIVE, POSITIVE, Rule, check_keys, is_finite, lists_of, require
 
 Draw = Callable[[np.random.Generator, int], Floats]
 
@@ -33,10 +33,7 @@ class Distribution:
         return np.clip(self.drawn(rng, count), self.least, self.most)
 
 
-_NUMBERS = Rule(
-    "a list of numbers >= 0",
-    lambda value: isinstance(value, list | tuple) and len(value) > 0 and all(map(NOT_NEGATIVE.accepts, value)),
-)
+_NUMBERS = lists_of(NOT_NEGATIVE, "a list of numbers >= 0")
 
 
 def _pareto(rng: np.random.Generator, count: int, low: float, alpha: float, high: float) -> Floats:

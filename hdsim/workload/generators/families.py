@@ -24,6 +24,7 @@ from hdsim.util.rules import (
     check_keys,
     integers_from,
     is_finite,
+    lists_of,
     numbers_between,
     require,
 )
@@ -171,11 +172,7 @@ _LUBLIN_RULES = _INTEGERS | {
     "arrival_factor": NOT_NEGATIVE,
     **dict.fromkeys(("load", "serial"), NOT_NEGATIVE | NULL),
     **dict.fromkeys(_FACTORS, POSITIVE),
-    "memory": Rule(
-        "a list of MB per core such as [500, 1000]",
-        lambda value: isinstance(value, list | tuple) and bool(value) and all(map(NOT_NEGATIVE.accepts, value)),
-    )
-    | NULL,
+    "memory": lists_of(NOT_NEGATIVE, "a list of MB per core such as [500, 1000]") | NULL,
 }
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,10 @@ from hdsim.util.rules import (
     POSITIVE,
     TEXT,
     Rule,
+    ascends,
     check_keys,
     integers_from,
+    lists_of,
     numbers_between,
     require,
 )
@@ -487,50 +488,15 @@ def _read(path: Path, changed: int) -> LoadKind:
 
 
 _SHARE = numbers_between(0, 1)
-_RANGE = Rule(
-    "a number > 0 or [low, high] of such",
-    lambda value: (
-        POSITIVE.accepts(value)
-        or (
-            isinstance(value, list | tuple)
-            and len(value) == 2
-            and all(map(POSITIVE.accepts, value))
-            and value[0] <= value[1]
-        )
-    ),
-)
-_SIZES = Rule(
-    "a whole number >= 1 or a list of such",
-    lambda value: (
-        integers_from(1).accepts(value)
-        or (isinstance(value, list | tuple) and bool(value) and all(map(integers_from(1).accepts, value)))
-    ),
-)
-_ROUND = Rule(
-    "a list of ascending numbers > 0",
-    lambda value: (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(map(POSITIVE.accepts, value))
-        and all(low < high for low, high in pairwise(value))
-    ),
-)
+_RANGE = POSITIVE | lists_of(POSITIVE, "[low, high] of such", 2, lambda ends: ends[0] <= ends[1])
+_SIZES = integers_from(1) | lists_of(integers_from(1), "a list of such")
+_ROUND = lists_of(POSITIVE, "a list of ascending numbers > 0", holds=ascends)
 _DISTRIBUTION = Rule("a distribution", lambda value: True)
 
 
 def _hours(names: Mapping[str, Sequence[float]], count: int) -> Rule:
-    return Rule(
-        f"{', '.join(names)} or {count} numbers >= 0, one above 0",
-        lambda value: (
-            (isinstance(value, str) and value in names)
-            or (
-                isinstance(value, list | tuple)
-                and len(value) == count
-                and all(map(NOT_NEGATIVE.accepts, value))
-                and sum(value) > 0
-            )
-        ),
-    )
+    named = Rule(", ".join(names), lambda value: isinstance(value, str) and value in names)
+    return named | lists_of(NOT_NEGATIVE, f"{count} numbers >= 0, one above 0", count, any)
 
 
 _TOP = {

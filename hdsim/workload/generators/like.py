@@ -18,7 +18,7 @@ import numpy as np
 
 from hdsim.util.arrays import Ints
 from hdsim.util.resources import resolve
-from hdsim.util.rules import POSITIVE, Rule, integers_from, is_finite, require
+from hdsim.util.rules import POSITIVE, ascends, integers_from, lists_of, numbers_between, require
 from hdsim.workload.generators.base import SPLITS, Generator, require_split, seed_in
 from hdsim.workload.load import load_workload
 from hdsim.workload.model import Workload
@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 _HOUR = 3600
 #: Periods in hours, and the least hours of a log in which they can be seen: a week, a day, none.
 _PERIODS = ((168, 336), (24, 48), (1, 0))
-_PART = Rule(
-    "[low, high] with 0 <= low < high <= 1",
-    lambda value: (
-        isinstance(value, list | tuple)
-        and len(value) == 2
-        and all(map(is_finite, value))
-        and 0 <= value[0] < value[1] <= 1
-    ),
-)
+_PART = lists_of(numbers_between(0, 1), "[low, high] with 0 <= low < high <= 1", 2, ascends)
 _log = logging.getLogger(__name__)
 
 

@@ -28,7 +28,7 @@ from hdsim.scheduling.orders import job_order
 from hdsim.scheduling.rules import Backfilling
 from hdsim.simulation.setup import MODELS
 from hdsim.simulation.simulation import simulate
-from hdsim.util.rules import FLAG, NULL, POSITIVE, Rule, integers_from, is_finite
+from hdsim.util.rules import ANYTHING, FLAG, NULL, NUMBER, POSITIVE, Rule, integers_from, lists_of
 from hdsim.workload.generators.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -38,23 +38,15 @@ if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 
-def _numbers(count: int) -> Rule:
-    return Rule(
-        f"a list of {count} numbers",
-        lambda value: isinstance(value, list | tuple) and len(value) == count and all(map(is_finite, value)),
-    )
-
-
 #: Rules of settings of the evolution; of others, whole numbers and others above 0.
 _RULES = {
     **dict.fromkeys((*RULES, "capability", "kinds"), integers_from(0)),
     "start": Rule("a card such as learned.json", lambda value: str(value).endswith(".json")) | NULL,
     **dict.fromkeys(("after_start", "estimates"), FLAG),
-    "from_easy": Rule(
-        f"a list of {', '.join(RULES)}",
-        lambda value: isinstance(value, list | tuple) and all(rule in RULES for rule in value),
+    "from_easy": lists_of(
+        Rule("a rule", lambda value: value in RULES), f"a list of {', '.join(RULES)}", holds=ANYTHING.accepts
     ),
-    "linear_rlscheduler": _numbers(COLUMNS) | NULL,
+    "linear_rlscheduler": lists_of(NUMBER, f"a list of {COLUMNS} numbers", COLUMNS) | NULL,
     "typical_slowdown": Rule(
         f"numbers above 0 by rule of {', '.join(RULES)}",
         lambda value: (
