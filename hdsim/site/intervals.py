@@ -2,7 +2,9 @@
 
 Sources: R. Koenker and G. Bassett, "Regression Quantiles", Econometrica 46 (1978); Y. Romano, E. Patterson and
 E. Candes, "Conformalized Quantile Regression", NeurIPS 2019, with bounds of either side; its residuals are those of
-folds, as in R. Barber et al., "Predictive inference with the jackknife+", Annals of Statistics 49 (2021).
+folds, as in R. Barber et al., "Predictive inference with the jackknife+", Annals of Statistics 49 (2021). The median
+has the L1 penalty of A. Belloni and V. Chernozhukov, "L1-penalized quantile regression in high-dimensional sparse
+models", Annals of Statistics 39 (2011).
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ LEVELS = (0.1, 0.5, 0.9)
 FEATURES = ("low", "median", "high", "plan", "waited", "pace")
 #: Fewest waits for a regression.
 _MANY = 100
+#: Penalty of the median, in standard deviations of a feature times the root of the number of waits.
+_PENALTY = 0.25
 _FOLDS = 5
 #: Seconds that are added before logarithms are taken.
 _SHIFT = 60.0
@@ -146,9 +150,20 @@ def calibration_of(samples: Samples) -> Calibration:
     return Calibration(_fitted(design, wait), margins, len(wait))
 
 
+def _penalized(design: Floats, wait: Floats) -> tuple[Floats, Floats]:
+    """Adds a row for each coefficient, whose residual at the median is the L1 penalty.
+
+    Without waits the median would be the mean of that of the scenarios and the plan, both as logarithms.
+    """
+    weight = 2.0 * _PENALTY * math.sqrt(len(wait)) * design.std(axis=0)
+    prior = np.array([0, 0.5, 0, 0, 0.5, 0, 0])
+    return np.vstack([design, np.diag(weight)]), np.concatenate([wait, weight * prior])
+
+
 def _fitted(design: Floats, wait: Floats) -> Floats:
     if len(wait) >= _MANY:
-        return np.array([_regression(design, wait, level) for level in LEVELS])
+        low, high = (_regression(design, wait, level) for level in (LEVELS[0], LEVELS[2]))
+        return np.array([low, _regression(*_penalized(design, wait), LEVELS[1]), high])
     own = scenario_quantiles()
     bounds = design @ own.T
     own[:, 0] = [np.quantile(wait - bounds[:, place], level) for place, level in enumerate(LEVELS)]
