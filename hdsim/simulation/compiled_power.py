@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from hdsim.cluster.node_states import NodeStates
 from hdsim.cluster.power_budget import ROUNDING, SLACK, PowerBudget
-from hdsim.cluster.requests import Requests
 from hdsim.cluster.state import FinalState
 from hdsim.cluster.stores.ordered import core_sets
 from hdsim.platform.node_state import NodeState
@@ -26,6 +26,7 @@ from hdsim.scheduling.machine.held_ranges import make_held_ranges, with_ranges
 from hdsim.scheduling.machine.power import Power
 from hdsim.scheduling.machine.sleep import Sleep, make_sleep, with_events
 from hdsim.simulation.compiled import CompiledCores, has_kernel, interchangeable_cores, make_replay
+from hdsim.util.arrays import first_of_kind
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
@@ -126,9 +127,8 @@ def _make_replay(
             suspend_rate=management.suspend_rate,
             resume_rate=management.resume_rate,
         )
-    elif any(each.hard for each in management.caps):
-        budget = setup.cluster.budget
-        assert budget is not None
+    elif hard := [each for each in management.caps if each.hard]:
+        budget = PowerBudget(platform, hard, NodeStates(platform))
         cap = _make_cap(platform, workload, rules, budget, of_core)
     if cap is None and sleep is None:
         return replay
@@ -137,13 +137,12 @@ def _make_replay(
 
 def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget: PowerBudget, of_core: Ints) -> Cap:
     """Returns a cap before the first event."""
-    requests, jobs, processors = Requests.of(workload, platform), len(workload), platform.n_processors
+    jobs, processors = len(workload), platform.n_processors
     held, (computing, beside, package) = np.zeros((2, max(processors, platform.n_nodes)), np.int64), CORE_SHARES
     sizes, of_size = np.unique(workload.requested_cores, return_inverse=True)
     kind = np.zeros(jobs, np.int64)
     if rules.backfill == "greedy":
-        columns = np.array([requests.size, requests.memory, workload.requested_time])
-        kind = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+        kind = first_of_kind(workload.requested_cores, workload.requested_time)[1]
     state_watts = np.nan_to_num(platform.state_watts)[[NodeState.ON, NodeState.IDLE]]
     # A node of one processor is not in use while that is not.
     alone, of_node = np.bincount(platform.processor_node) == 1, state_watts[0] - state_watts[1]

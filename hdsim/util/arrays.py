@@ -30,6 +30,21 @@ def distinct(*values: Array) -> Array:
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]]
 
 
+def first_of_kind(*columns: Array) -> tuple[Ints, Ints]:
+    """Returns the first row of each kind of rows that are equal in all (N,) columns, ascending, and the (N,) kinds."""
+    kind = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        # A column of one value has no kinds.
+        if len(column) and (column != column[0]).any():
+            values, of_row = np.unique(column, return_inverse=True)
+            kind = np.unique(kind * len(values) + of_row, return_inverse=True)[1] if kind.any() else of_row
+    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return first[order], place[kind]
+
+
 def objects(values: Sequence[Any]) -> NDArray[np.object_]:
     """Returns an array of objects, of one dimension even if they are sequences of one length."""
     column: NDArray[np.object_] = np.empty(len(values), object)
