@@ -139,7 +139,7 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
     """Returns a cap before the first event."""
     jobs, processors = len(workload), platform.n_processors
     held, (computing, beside, package) = np.zeros((2, max(processors, platform.n_nodes)), np.int64), CORE_SHARES
-    sizes, of_size = np.unique(workload.requested_cores, return_inverse=True)
+    first, of_size = first_of_kind(workload.requested_cores)
     kind = np.zeros(jobs, np.int64)
     if rules.backfill == "greedy":
         kind = first_of_kind(workload.requested_cores, workload.requested_time)[1]
@@ -169,7 +169,7 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         wake_watts=watts * platform.cores_per_processor * (beside - package) + more,
         node_watts=np.where(alone, 0.0, of_node),
         state_watts=state_watts,
-        head_watts=np.array([budget.job_watts(size) for size in sizes.tolist()])[of_size],
+        head_watts=np.array([budget.job_watts(size) for size in workload.requested_cores[first].tolist()])[of_size],
         least_watts=np.zeros(jobs),
         kind=kind,
         refused=np.full(kind.max(initial=0) + 1, -1),

@@ -32,17 +32,31 @@ def distinct(*values: Array) -> Array:
 
 def first_of_kind(*columns: Array) -> tuple[Ints, Ints]:
     """Returns the first row of each kind of rows that are equal in all (N,) columns, ascending, and the (N,) kinds."""
-    kind = np.zeros(len(columns[0]), np.int64)
+    rows = len(columns[0])
+    kind, kinds = np.zeros(rows, np.int64), min(rows, 1)
     for column in columns:
         # A column of one value has no kinds.
-        if len(column) and (column != column[0]).any():
-            values, of_row = np.unique(column, return_inverse=True)
-            kind = np.unique(kind * len(values) + of_row, return_inverse=True)[1] if kind.any() else of_row
-    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
+        if rows and (column != column[0]).any():
+            value, values = numbered(column)
+            kind, kinds = numbered(kind * values + value) if kinds > 1 else (value, values)
+    first = np.empty(kinds, np.int64)
+    first[kind[::-1]] = np.arange(rows - 1, -1, -1)
     order = np.argsort(first)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    place = np.empty(kinds, np.int64)
+    place[order] = np.arange(kinds)
     return first[order], place[kind]
+
+
+def numbered(values: Array) -> tuple[Ints, int]:
+    """Returns (N,) places of values among the distinct ones in ascending order, and the number of these."""
+    if not np.issubdtype(values.dtype, np.integer) or values.min() < 0 or values.max() > 8 * len(values):
+        distinct_values, place = np.unique(values, return_inverse=True)
+        return place, len(distinct_values)
+    # Small numbers need not be sorted.
+    present = np.zeros(int(values.max()) + 1, np.int64)
+    present[values] = 1
+    places = np.cumsum(present)
+    return places[values] - 1, int(places[-1])
 
 
 def objects(values: Sequence[Any]) -> NDArray[np.object_]:
