@@ -131,7 +131,7 @@ def add_busy_seconds(
 
 @kernel
 def neighbours_alike(first_core: Ids, kind: Ints) -> Ints:
-    """Returns, for each owner (O,), the last of the owners of its kind behind it without one of another, or no, cores."""
+    """Returns the last of the neighbouring owners of the kind of each owner (O,) that all have cores."""
     alike = np.arange(len(kind))
     for owner in range(len(kind) - 2, -1, -1):
         if kind[owner] == kind[owner + 1] and first_core[owner + 2] > first_core[owner + 1] > first_core[owner]:

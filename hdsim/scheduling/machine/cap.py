@@ -49,7 +49,7 @@ class Cap(NamedTuple):
         rounding: Factor of an upper bound of cores.
         cheapest: W that a further core of a processor with busy ones adds at least.
         others: W that a further core of another processor adds at least, on average over its cores.
-        least: See `PowerBudget.most_cores`.
+        least: See `PowerBudget`.
         shares: (3,) see :data:`hdsim.platform.power.CORE_SHARES`.
         processor: (C,) processor of each core without GPUs.
         first: (P + 1,) first of these cores of each processor.
