@@ -14,8 +14,9 @@ import numpy as np
 
 from hdsim.kernels.compiling import part_of_kernel
 from hdsim.kernels.heap import Heap, make_heap, pop, push
+from hdsim.kernels.linked_lists import LinkedLists, insert, make_linked_lists, remove
 from hdsim.platform.node_state import NodeState
-from hdsim.scheduling.machine.held_ranges import HeldRanges, add_cores, choose_lowest, put_back, remove_cores
+from hdsim.scheduling.machine.held_ranges import HeldRanges, add_cores, choose_lowest, doubled, put_back, remove_cores
 from hdsim.scheduling.machine.ranked_queue import RankedQueue, next_ranked
 from hdsim.scheduling.machine.state import Bools, Floats, Ints, Machine, end_or_limit, log_start
 from hdsim.scheduling.rules import Backfilling
@@ -25,7 +26,7 @@ _ON, _GOING_DOWN, _OFF, _BOOTING = (
     int(state) for state in (NodeState.ON, NodeState.GOING_DOWN, NodeState.OFF, NodeState.BOOTING)
 )
 _MINUTE = 60.0
-#: Lists of idle nodes, in which each is at most once: those whose time runs, and those whose time is over.
+#: Lists of idle nodes: those whose time runs, and those whose time is over.
 _TIMED, _OVER = 0, 1
 #: Kinds of events.
 _RESUME, _CHANGE, _TIME_OUT = range(3)
@@ -74,10 +75,7 @@ class Sleep(NamedTuple):
         off: (N,) s, when a node that goes down will be off.
         boot: (N,) s, when the boot begins that a node was asked for.
         since: (N,) s, when a node went into its state.
-        list: (N,) which list a node is in, -1 for none.
-        before: (N,) node before it, -1 for none.
-        after: (N,) node behind it.
-        ends: (2, 2) first and last node of each list, -1 for none.
+        lists: Idle nodes whose time runs, and those whose time is over.
         over: (N,) s, when the time of a node in the first list is over.
         number: (N,) number of the event then.
         timeouts: (2, E) s and number of the events at which the time of nodes is over that were idle before.
@@ -109,10 +107,7 @@ class Sleep(NamedTuple):
     off: Floats
     boot: Floats
     since: Floats
-    list: Ints
-    before: Ints
-    after: Ints
-    ends: Any
+    lists: LinkedLists
     over: Floats
     number: Ints
     timeouts: Any
@@ -155,15 +150,10 @@ def make_sleep(
     rates = [-1 if rate == math.inf else int(rate) for rate in (suspend_rate, resume_rate)]
     first = np.searchsorted(node, np.arange(n + 1))
     up = np.flatnonzero(timed)
-    before, after = np.full((2, n), -1)
-    before[up[1:]], after[up[:-1]] = up[:-1], up[1:]
     state = np.zeros(1, SLEEP_STATE).view(np.recarray)
     timeouts = np.zeros((2, 2 * jobs + 16))
     timeouts[0, 0], state.timeouts = suspend_time, int(len(up) > 0)
     state.resumes, state.lowest, state.highest, state.unused, state.sequence = math.inf, n, -1, 0 if cores else -1, 1
-    ends = np.full((2, 2), -1)
-    if len(up):
-        ends[_TIMED] = up[0], up[-1]
     return Sleep(
         state=state,
         suspend_time=float(suspend_time),
@@ -181,10 +171,7 @@ def make_sleep(
         off=np.zeros(n),
         boot=np.zeros(n),
         since=np.zeros(n),
-        list=np.where(timed, _TIMED, -1),
-        before=before,
-        after=after,
-        ends=ends,
+        lists=make_linked_lists(n, 2, up),
         over=np.full(n, float(suspend_time)),
         number=np.zeros(n, np.int64),
         timeouts=timeouts,
@@ -202,39 +189,31 @@ def make_sleep(
 
 
 @part_of_kernel
-def lacks_spans(sleep: Sleep) -> bool:
+def lacks_events(sleep: Sleep) -> bool:
     """Returns whether there might be more events up to the next pass than there is space for."""
-    if sleep.state[0].timeouts + 8 > sleep.timeouts.shape[1]:
-        return True
+    return _lacks_timeouts(sleep) or _lacks_spans(sleep)
+
+
+@part_of_kernel
+def _lacks_timeouts(sleep: Sleep) -> bool:
+    return sleep.state[0].timeouts + 8 > sleep.timeouts.shape[1]
+
+
+@part_of_kernel
+def _lacks_spans(sleep: Sleep) -> bool:
     return sleep.state[0].spans + 4 * len(sleep.idle) > sleep.spans.shape[1]
 
 
 def with_events(sleep: Sleep) -> Sleep:
     """Returns the nodes with more space for events, where there is too little."""
-    state = sleep.state[0]
-    if state.timeouts + 8 > sleep.timeouts.shape[1]:
-        sleep = sleep._replace(timeouts=np.tile(sleep.timeouts, 2))
-    if state.spans + 4 * len(sleep.idle) > sleep.spans.shape[1]:
-        sleep = sleep._replace(spans=np.tile(sleep.spans, 2))
+    if _lacks_timeouts.py_func(sleep):
+        sleep = sleep._replace(timeouts=doubled(sleep.timeouts))
+    if _lacks_spans.py_func(sleep):
+        sleep = sleep._replace(spans=doubled(sleep.spans))
     return sleep
 
 
-# Lists of idle nodes.
-
-
-@part_of_kernel
-def _insert(sleep: Sleep, which: int, node: int, before: int) -> None:
-    """Adds a node that is in no list behind another one, or as the first one behind -1."""
-    after = sleep.ends[which, 0] if before < 0 else sleep.after[before]
-    sleep.list[node], sleep.before[node], sleep.after[node] = which, before, after
-    if before < 0:
-        sleep.ends[which, 0] = node
-    else:
-        sleep.after[before] = node
-    if after < 0:
-        sleep.ends[which, 1] = node
-    else:
-        sleep.before[after] = node
+# Idle nodes.
 
 
 @part_of_kernel
@@ -242,31 +221,14 @@ def _begin_timeout(sleep: Sleep, node: int, date: float) -> None:
     """Has the time of an idle node be over at a date, at the event that there is if that had the node before."""
     if sleep.over[node] != date:
         sleep.over[node], sleep.number[node] = date, sleep.state[0].sequence
-    number, before = sleep.number[node], sleep.ends[_TIMED, 1]
+    number, before = sleep.number[node], sleep.lists.ends[_TIMED, 1]
     while (
         before >= 0
         and sleep.over[before] == date
         and (sleep.number[before] > number or (sleep.number[before] == number and before > node))
     ):
-        before = sleep.before[before]
-    _insert(sleep, _TIMED, node, before)
-
-
-@part_of_kernel
-def _remove(sleep: Sleep, node: int) -> None:
-    """Removes a node from its list, if it is in one."""
-    which, before, after = sleep.list[node], sleep.before[node], sleep.after[node]
-    if which < 0:
-        return
-    if before < 0:
-        sleep.ends[which, 0] = after
-    else:
-        sleep.after[before] = after
-    if after < 0:
-        sleep.ends[which, 1] = before
-    else:
-        sleep.before[after] = before
-    sleep.list[node] = -1
+        before = sleep.lists.before[before]
+    insert(sleep.lists, _TIMED, node, before)
 
 
 @part_of_kernel
@@ -347,7 +309,7 @@ def _power_on(sleep: Sleep, node: int, now: float) -> None:
 def _suspend(ranges: HeldRanges, sleep: Sleep, now: float) -> None:
     """Switches off nodes whose time is over, as many as the rate allows."""
     state, rate = sleep.state[0], sleep.suspend_rate
-    while sleep.ends[_OVER, 0] >= 0:
+    while sleep.lists.ends[_OVER, 0] >= 0:
         if 0 <= rate <= state.recent:
             oldest = sleep.suspended[state.suspended]
             if now < oldest + _MINUTE:
@@ -356,8 +318,8 @@ def _suspend(ranges: HeldRanges, sleep: Sleep, now: float) -> None:
                     state.sequence += 1
                 return
             state.suspended, state.recent = (state.suspended + 1) % rate, state.recent - 1
-        node = sleep.ends[_OVER, 0]
-        _remove(sleep, node)
+        node = sleep.lists.ends[_OVER, 0]
+        remove(sleep.lists, node)
         if rate >= 0:
             sleep.suspended[(state.suspended + state.recent) % rate] = now
             state.recent += 1
@@ -424,11 +386,11 @@ def change_nodes(machine: Machine, ranges: HeldRanges, sleep: Sleep, now: float)
         _begin_timeouts(sleep, now)
         if kind == _TIME_OUT:
             state.passed += 1
-            first = sleep.ends[_TIMED, 0]
+            first = sleep.lists.ends[_TIMED, 0]
             while first >= 0 and sleep.over[first] == now and sleep.number[first] == number:
-                _remove(sleep, first)
-                _insert(sleep, _OVER, first, sleep.ends[_OVER, 1])
-                first = sleep.ends[_TIMED, 0]
+                remove(sleep.lists, first)
+                insert(sleep.lists, _OVER, first, sleep.lists.ends[_OVER, 1])
+                first = sleep.lists.ends[_TIMED, 0]
         else:
             state.resumes = math.inf
         _suspend(ranges, sleep, now)
@@ -558,7 +520,7 @@ def hold_nodes(machine: Machine, ranges: HeldRanges, sleep: Sleep, job: int, req
             if node != at:
                 at = node
                 if sleep.node_state[node] == _ON:
-                    _remove(sleep, node)
+                    remove(sleep.lists, node)
                 else:
                     _power_on(sleep, node, now)
                     ready = max(ready, sleep.ready[node])
