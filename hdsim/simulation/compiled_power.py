@@ -145,10 +145,18 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         kind = first_of_kind(workload.requested_cores, workload.requested_time)[1]
     state_watts = np.nan_to_num(platform.state_watts)[[NodeState.ON, NodeState.IDLE]]
     # A node of one processor is not in use while that is not.
-    alone, of_node = np.bincount(platform.processor_node) == 1, state_watts[0] - state_watts[1]
+    count, of_node = np.bincount(platform.processor_node), state_watts[0] - state_watts[1]
+    alone = count == 1
     more = np.where(alone, of_node, 0.0)[platform.processor_node]
     watts = platform.power.astype(np.float64)
     others = (watts * (computing - package) + more / platform.cores_per_processor)[~platform.is_gpu].min()
+    core_watts, node_watts = watts * (computing - beside), np.where(alone, 0.0, of_node)
+    wake_watts = watts * platform.cores_per_processor * (beside - package) + more
+    first_core = np.searchsorted(platform.processor_node[of_core], np.arange(platform.n_nodes + 1))
+    plain = (platform.node_gpus == 0) & (np.diff(first_core) > 0)
+    whole = np.zeros((2, platform.n_nodes + 1))
+    falls = np.bincount(platform.processor_node, platform.cores_per_processor * core_watts + wake_watts)
+    whole[:, 1:] = np.cumsum([falls + node_watts, falls], axis=1)
     least, state = np.finfo(float).tiny, np.zeros(1, CAP_STATE).view(np.recarray)
     state.barred = state.barred_late = math.inf
     return Cap(
@@ -164,10 +172,14 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         first=np.searchsorted(of_core, np.arange(processors + 1)),
         cores=platform.cores_per_processor.astype(np.int64),
         node=platform.processor_node.astype(np.int64),
+        processors=count,
+        of_node=first_core,
+        alike=_last_of_run(plain),
+        whole=whole,
         watts=watts,
-        core_watts=watts * (computing - beside),
-        wake_watts=watts * platform.cores_per_processor * (beside - package) + more,
-        node_watts=np.where(alone, 0.0, of_node),
+        core_watts=core_watts,
+        wake_watts=wake_watts,
+        node_watts=node_watts,
         state_watts=state_watts,
         head_watts=np.array([budget.job_watts(size) for size in workload.requested_cores[first].tolist()])[of_size],
         least_watts=np.zeros(jobs),
@@ -177,6 +189,13 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         then=held.copy(),
         space=held.copy(),
     )
+
+
+def _last_of_run(flags: Flags) -> Ints:
+    """Returns the (N,) last place of the run of flags that each place is in, the one before for a place without."""
+    places = np.arange(len(flags))
+    behind = np.where(flags, len(flags), places)
+    return np.minimum.accumulate(behind[::-1])[::-1] - 1
 
 
 @dataclass(eq=False, repr=False)
