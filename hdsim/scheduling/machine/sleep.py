@@ -79,7 +79,7 @@ class Sleep(NamedTuple):
         over: (N,) s, when the time of a node in the first list is over.
         number: (N,) number of the event then.
         timeouts: (2, E) s and number of the events at which the time of nodes is over that were idle before.
-        changes: Changes of nodes to come, by date; the item is the number of the event times N plus the node.
+        changes: Changes of neighbouring nodes to come, by date; see `_schedule` for the items.
         freed: (N,) nodes that have become idle since the last pass.
         others: (N,) nodes that are not up whose cores have been put beside those of the nodes that are.
         asked: (N,) nodes that have been asked to boot in this pass.
@@ -266,10 +266,11 @@ def _enter(sleep: Sleep, node: int, state: int, now: float) -> None:
 
 
 @part_of_kernel
-def _schedule(sleep: Sleep, node: int, date: float) -> None:
-    """Schedules a change of a node."""
-    push(sleep.changes, date, sleep.state[0].sequence * len(sleep.idle) + node)
-    sleep.state[0].sequence += 1
+def _schedule(sleep: Sleep, first: int, last: int, date: float) -> None:
+    """Schedules a change of neighbouring nodes, each an event of its own; the item is (number N + first) N + others."""
+    nodes = len(sleep.idle)
+    push(sleep.changes, date, (sleep.state[0].sequence * nodes + first) * nodes + last - first)
+    sleep.state[0].sequence += last - first + 1
 
 
 @part_of_kernel
@@ -308,51 +309,84 @@ def _power_on(sleep: Sleep, node: int, now: float) -> None:
 @part_of_kernel
 def _suspend(ranges: HeldRanges, sleep: Sleep, now: float) -> None:
     """Switches off nodes whose time is over, as many as the rate allows."""
-    state, rate = sleep.state[0], sleep.suspend_rate
-    while sleep.lists.ends[_OVER, 0] >= 0:
+    state, rate, lists = sleep.state[0], sleep.suspend_rate, sleep.lists
+    first, last, off, resumes = 0, -1, 0.0, math.inf
+    while lists.ends[_OVER, 0] >= 0:
         if 0 <= rate <= state.recent:
             oldest = sleep.suspended[state.suspended]
             if now < oldest + _MINUTE:
-                if state.resumes == math.inf:
-                    state.resumes, state.resumes_number = oldest + _MINUTE, state.sequence
-                    state.sequence += 1
-                return
+                resumes = oldest + _MINUTE
+                break
             state.suspended, state.recent = (state.suspended + 1) % rate, state.recent - 1
-        node = sleep.lists.ends[_OVER, 0]
-        remove(sleep.lists, node)
+        node = lists.ends[_OVER, 0]
+        remove(lists, node)
         if rate >= 0:
             sleep.suspended[(state.suspended + state.recent) % rate] = now
             state.recent += 1
         _enter(sleep, node, _GOING_DOWN, now)
         sleep.ready[node], sleep.off[node] = math.inf, now + sleep.seconds[0, node]
-        _schedule(sleep, node, sleep.off[node])
-        remove_cores(ranges, sleep.first[node], sleep.first[node + 1] - 1)
+        if node != last + 1 or sleep.off[node] != off:
+            _go_down(ranges, sleep, first, last, off)
+            first, off = node, sleep.off[node]
+        last = node
+    _go_down(ranges, sleep, first, last, off)
+    if resumes < math.inf and state.resumes == math.inf:
+        state.resumes, state.resumes_number = resumes, state.sequence
+        state.sequence += 1
 
 
 @part_of_kernel
-def _change(machine: Machine, ranges: HeldRanges, sleep: Sleep, node: int, now: float) -> None:
-    """Makes the changes of a node that are due."""
-    if sleep.node_state[node] == _GOING_DOWN and sleep.off[node] <= now:
-        _enter(sleep, node, _OFF, now)
-    if sleep.node_state[node] == _OFF and sleep.ready[node] < math.inf and sleep.boot[node] <= now:
-        _enter(sleep, node, _BOOTING, now)
-        _schedule(sleep, node, sleep.ready[node])
-    if sleep.node_state[node] == _BOOTING and sleep.ready[node] <= now:
-        _enter(sleep, node, _ON, now)
-        sleep.ready[node] = 0.0
-        state, entry = sleep.state[0], sleep.queue[0, node]
-        while entry >= 0:
-            job, following = sleep.waiting[0, entry], sleep.waiting[1, entry]
-            sleep.missing[job] -= 1
-            if sleep.missing[job] == 0:
-                state.starting -= 1
-                machine.starting_time[job] = now
-                log_start(machine, job, end_or_limit(machine, job, now + machine.jobs.runtime[job]))
-            sleep.waiting[1, entry], state.unused = state.unused, entry
-            entry = following
-        sleep.queue[0, node] = sleep.queue[1, node] = -1
-        if sleep.idle[node]:
-            add_cores(ranges, sleep.first[node + 1] - sleep.idle[node], sleep.first[node + 1] - 1)
+def _go_down(ranges: HeldRanges, sleep: Sleep, first: int, last: int, off: float) -> None:
+    """Takes the cores of neighbouring nodes, if there are any, that go down until a date."""
+    if first <= last:
+        _schedule(sleep, first, last, off)
+        remove_cores(ranges, sleep.first[first], sleep.first[last + 1] - 1)
+
+
+@part_of_kernel
+def _change(machine: Machine, ranges: HeldRanges, sleep: Sleep, first: int, last: int, now: float) -> None:
+    """Makes the changes of neighbouring nodes that are due."""
+    begin, end, ready, core, behind = 0, -1, 0.0, 0, 0
+    for node in range(first, last + 1):
+        if sleep.node_state[node] == _GOING_DOWN and sleep.off[node] <= now:
+            _enter(sleep, node, _OFF, now)
+        if sleep.node_state[node] == _OFF and sleep.ready[node] < math.inf and sleep.boot[node] <= now:
+            _enter(sleep, node, _BOOTING, now)
+            if node != end + 1 or sleep.ready[node] != ready:
+                if begin <= end:
+                    _schedule(sleep, begin, end, ready)
+                begin, ready = node, sleep.ready[node]
+            end = node
+        if sleep.node_state[node] == _BOOTING and sleep.ready[node] <= now:
+            _come_up(machine, sleep, node, now)
+            if sleep.idle[node]:
+                if sleep.first[node + 1] - sleep.idle[node] != behind:
+                    if core < behind:
+                        add_cores(ranges, core, behind - 1)
+                    core = sleep.first[node + 1] - sleep.idle[node]
+                behind = sleep.first[node + 1]
+    if begin <= end:
+        _schedule(sleep, begin, end, ready)
+    if core < behind:
+        add_cores(ranges, core, behind - 1)
+
+
+@part_of_kernel
+def _come_up(machine: Machine, sleep: Sleep, node: int, now: float) -> None:
+    """Takes note that a node is up, and begins the jobs that have waited for it last."""
+    _enter(sleep, node, _ON, now)
+    sleep.ready[node] = 0.0
+    state, entry = sleep.state[0], sleep.queue[0, node]
+    while entry >= 0:
+        job, following = sleep.waiting[0, entry], sleep.waiting[1, entry]
+        sleep.missing[job] -= 1
+        if sleep.missing[job] == 0:
+            state.starting -= 1
+            machine.starting_time[job] = now
+            log_start(machine, job, end_or_limit(machine, job, now + machine.jobs.runtime[job]))
+        sleep.waiting[1, entry], state.unused = state.unused, entry
+        entry = following
+    sleep.queue[0, node] = sleep.queue[1, node] = -1
 
 
 @part_of_kernel
@@ -370,17 +404,20 @@ def next_change(sleep: Sleep) -> float:
 def change_nodes(machine: Machine, ranges: HeldRanges, sleep: Sleep, now: float) -> None:
     """Makes all events of nodes at a date, that of the next one, in the order in which they were scheduled."""
     state, nodes, changes = sleep.state[0], len(sleep.idle), sleep.changes
+    squared = nodes * nodes
     machine.clock[0].now = now
     while next_change(sleep) == now:
         number, kind, passed = float(state.sequence), _RESUME, state.passed
         if state.resumes == now:
             number = float(state.resumes_number)
-        if changes.length[0] and changes.key[0] == now and changes.item[0] // nodes < number:
-            number, kind = float(changes.item[0] // nodes), _CHANGE
+        if changes.length[0] and changes.key[0] == now and changes.item[0] // squared < number:
+            number, kind = float(changes.item[0] // squared), _CHANGE
         if passed < state.timeouts and sleep.timeouts[0, passed] == now and sleep.timeouts[1, passed] < number:
             number, kind = sleep.timeouts[1, passed], _TIME_OUT
         if kind == _CHANGE:
-            _change(machine, ranges, sleep, pop(changes) % nodes, now)
+            item = pop(changes)
+            node = item // nodes % nodes
+            _change(machine, ranges, sleep, node, node + item % nodes, now)
             continue
         # Nodes that have served a job until this very instant begin anew.
         _begin_timeouts(sleep, now)
@@ -417,8 +454,12 @@ def settle_nodes(machine: Machine, sleep: Sleep) -> None:
     """Begins the time-outs of nodes that are idle after a pass, and schedules the boots that it has asked for."""
     state = sleep.state[0]
     _begin_timeouts(sleep, machine.clock[0].now)
-    for i in range(state.asked):
-        _schedule(sleep, sleep.asked[i], sleep.boot[sleep.asked[i]])
+    begin = 0
+    for i in range(1, state.asked + 1):
+        first, last = sleep.asked[begin], sleep.asked[i - 1]
+        if i == state.asked or sleep.asked[i] != last + 1 or sleep.boot[last + 1] != sleep.boot[first]:
+            _schedule(sleep, first, last, sleep.boot[first])
+            begin = i
     state.asked = 0
 
 
