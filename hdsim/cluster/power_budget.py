@@ -155,8 +155,8 @@ class PowerBudget:
             self._rows = np.concatenate([self._rows, np.zeros((3, more), np.int64)], axis=1)
         self._ends[job] = end
         held = self._end_rows, self._rows, self._length, self._held, self._computing
-        self._length, more = with_job(job, end, ids, self._owner, *held, *self._arrays)
-        self._take_note(more)
+        self._length, change = with_job(job, end, ids, self._owner, *held, *self._arrays)
+        self._take_note(change)
 
     def release(self, job: int) -> float:
         """Takes note of a job that has given its cores back; returns its expected end in seconds."""

@@ -30,7 +30,7 @@ class LinkedLists(NamedTuple):
 
 def make_linked_lists(items: int, lists: int, first: Ints) -> LinkedLists:
     """Returns lists of a number of items, of which the first has some items, in their order, and the others none."""
-    made = LinkedLists(*np.full((3, items), -1), np.full((lists, 2), -1))
+    made = LinkedLists(np.full(items, -1), np.full(items, -1), np.full(items, -1), np.full((lists, 2), -1))
     made.list[first] = 0
     made.before[first[1:]], made.after[first[:-1]] = first[:-1], first[1:]
     if len(first):

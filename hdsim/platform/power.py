@@ -144,7 +144,7 @@ def power_after(
             awake, computing = counts[1:, of_watts == k].sum(axis=1)
             idle = CORE_SHARES[1] * (awake - computing) + CORE_SHARES[2] * (cores[k] - awake)
             power[0, at] += watts[k] * (CORE_SHARES[0] * computing + idle)
-        for k in np.flatnonzero(values):
+        for k in np.flatnonzero(values).tolist():
             power[1, at] += values[k] * counts[0, of_value == k].sum(axis=0)
     if of_node is not None and not together:
         power[1] = busy_nodes_after(platform, held, events, of_node)
@@ -165,7 +165,7 @@ def busy_nodes_after(platform: Platform, held: IntervalSets, events: Ints, watts
     values, kind = np.unique(watts, return_inverse=True)
     total = np.zeros(len(events))
     for at, (owners, _, _) in _busy_after(_node_arrays(platform, held), kind, events):
-        for k in np.flatnonzero(values):
+        for k in np.flatnonzero(values).tolist():
             total[at] += values[k] * owners[k]
     return total
 
