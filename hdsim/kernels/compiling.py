@@ -60,7 +60,7 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
 def uncompiled(function: _Function) -> _Function:
     """Returns the function of a kernel, for a call outside of kernels that is too small to be compiled."""
     made: Any = function
-    return made.py_func  # type: ignore[no-any-return]
+    return made.py_func
 
 
 @contextmanager
