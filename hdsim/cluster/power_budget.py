@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.cluster.kernels.power import added_cores, committed_watts, most_cores, with_job, without_job
+from hdsim.cluster.kernels.power import (
+    added_cores,
+    busy_at,
+    committed_watts,
+    core_costs,
+    first_below,
+    further_watts,
+    most_cores,
+    with_job,
+    without_job,
+)
 from hdsim.errors import ConfigError
 from hdsim.platform.node_state import NodeState
 from hdsim.platform.power import COMPUTING, CORE_SHARES, IDLE_PACKAGE, IDLE_POWER, PSTATES, node_power
 from hdsim.platform.schema import GPU
-from hdsim.util.arrays import read_only
+from hdsim.util.arrays import distinct, read_only
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
@@ -27,6 +37,8 @@ if TYPE_CHECKING:
 ROUNDING = 1e-12
 #: Share of the highest power of the machine by which a bound is looser.
 SLACK = 1e-9
+#: Changes after which running sums are taken anew.
+_RENEWAL = 1 << 12
 
 
 def refuse_hard_caps(budget: PowerBudget | None, name: str) -> None:
@@ -93,6 +105,9 @@ class PowerBudget:
         self._gpu_types = np.array([kind == GPU for kind in platform.processor_kind])
         # Cores that may start, and of what moment.
         self._room: tuple[Any, float] | None = None
+        # Busy cores and committed watts at dates, and of what moment.
+        self._levels: dict[float, tuple[Ints, float]] = {}
+        self._levels_of: Any = None
         self._changes = 0
         # Of each running job the expected end in seconds; of each processor with cores of a job that end, and the
         # processor, number of cores and job, in as many columns as `_length`; cores of processors that are held now.
@@ -108,7 +123,15 @@ class PowerBudget:
         self._of_core: Floats = read_only(platform.power.copy())
         self._idle: Ints = read_only(np.zeros(platform.n_processors, np.int64))
         self._awake: Flags = read_only(np.zeros(platform.n_nodes, np.bool_))
+        self._all: Flags = read_only(np.ones(platform.n_nodes, np.bool_))
         self._nominal: Floats = read_only(np.zeros(platform.n_processors))
+        self._costs: Any = None
+        self._arrays = self._processors, self._of_core, CORE_SHARES, self._watts
+        # Cores of each node that jobs hold, and about how many W all nodes draw where they are up: a running sum that
+        # loses by rounding, None if it is to be taken anew.
+        self._computing: Ints = np.zeros(platform.n_nodes, np.int64)
+        self._running: float | None = None
+        self._full: float = self._committed(None, 0.0, 0.0, platform.cores_per_processor.astype(np.int64))
 
     # The jobs
 
@@ -131,15 +154,23 @@ class PowerBudget:
             self._end_rows = np.concatenate([self._end_rows, np.zeros(more)])
             self._rows = np.concatenate([self._rows, np.zeros((3, more), np.int64)], axis=1)
         self._ends[job] = end
-        self._length = with_job(job, end, ids, self._owner, self._end_rows, self._rows, self._length, self._held)
-        self._changes += 1
+        held = self._end_rows, self._rows, self._length, self._held, self._computing
+        self._length, change = with_job(job, end, ids, self._owner, *held, *self._arrays)
+        self._take_note(change)
 
     def release(self, job: int) -> float:
         """Takes note of a job that has given its cores back; returns its expected end in seconds."""
-        self._changes += 1
-        self._length = without_job(job, self._end_rows, self._rows, self._length, self._held)
+        held = self._end_rows, self._rows, self._length, self._held, self._computing
+        self._length, more = without_job(job, *held, *self._arrays)
+        self._take_note(more)
         self._off_nominal.pop(job, None)
         return self._ends.pop(job)
+
+    def _take_note(self, more: float) -> None:
+        """Takes note of a job that holds cores, or has given them back, and of about how many W more nodes draw."""
+        self._changes += 1
+        if self._running is not None:
+            self._running = self._running + more if self._changes % _RENEWAL else None
 
     def forget(self) -> None:
         """Takes note of a queued job that is to start at another frequency: earlier answers do not hold for it."""
@@ -176,13 +207,7 @@ class PowerBudget:
         """Returns an upper bound, which is found quickly, of the cores of a job that may start now."""
         moment = self.moment(now)
         if self._room is None or self._room[0] != moment:
-            room = self.room(now, now, now)
-            bound = self.most_cores(room)
-            if bound > 0 and room < math.inf and self.only_nominal:
-                arrays = self._processors, self._of_core, CORE_SHARES, self._states.state, self._watts
-                # Rounding of the sums of the whole machine is far below that.
-                bound = min(bound, float(most_cores(room + SLACK * self.highest, self._held, *arrays)))
-            self._room = moment, bound
+            self._room = moment, self.cores_beside(0.0, now, now, now)
         return self._room[1]
 
     def broken(self, now: float, end: float, ids: Ints, nodes: Ints, ready: float, ghz: float = math.nan) -> Flags:
@@ -205,7 +230,11 @@ class PowerBudget:
             if cap not in self._whole and not cap.nodes[nodes].any():
                 continue
             for date, watts in self._lows(cap, now, end):
-                if self._committed(cap, date, now, added, asleep, ready, beyond=beyond) > watts * (1 + ROUNDING):
+                left = self._left(cap, date, now, watts * (1 + ROUNDING), added, beyond)
+                if left is None:
+                    committed = self._committed(cap, date, now, added, asleep, ready, beyond=beyond)
+                    left = watts * (1 + ROUNDING) - committed
+                if left < 0:
                     broken = broken | cap.nodes
                     break
         return broken
@@ -221,28 +250,53 @@ class PowerBudget:
                     return False
         return True
 
-    def room(self, begin: float, end: float, now: float, ids: Ints | None = None, ghz: float = math.nan) -> float:
-        """Returns the watts that the whole machine can draw more in a time to come.
+    def room(self, now: float) -> float:
+        """Returns the watts that the whole machine can draw more now."""
+        lows = [(cap, *self._lows(cap, now, now)[0]) for cap in self._whole]
+        return min(
+            (watts * (1 + ROUNDING) - self._committed(cap, now, now) for cap, _, watts in lows), default=math.inf
+        )
+
+    def has_room(
+        self, watts: float, begin: float, end: float, now: float, ids: Ints | None = None, ghz: float = math.nan
+    ) -> bool:
+        """Returns whether the whole machine can draw some watts more in a time to come.
 
         Args:
+            watts: The watts.
             begin: Begin of the time in seconds.
             end: Its end.
             now: Present time in seconds.
             ids: Cores and GPUs of a job beside which there is room, None for no job.
             ghz: Frequency of its cores, NaN for the nominal one.
         """
-        added, least = None if ids is None else self._added(ids), math.inf
+        added = self._idle if ids is None else self._added(ids)
         beyond = None if ids is None else self._more(ids, ghz)
         for cap in self._whole:
-            for date, watts in self._lows(cap, begin, end):
-                committed = self._committed(cap, date, now, added, beyond=beyond)
-                least = min(least, watts * (1 + ROUNDING) - committed)
-        return least
+            for date, most in self._lows(cap, begin, end):
+                left = self._left(cap, date, now, most * (1 + ROUNDING) - watts, added, beyond)
+                if left is None:
+                    left = most * (1 + ROUNDING) - self._committed(cap, date, now, added, beyond=beyond) - watts
+                if left < 0:
+                    return False
+        return True
 
-    def most_cores(self, watts: float) -> float:
-        """Returns an upper bound of the cores of a job that adds at most some watts."""
+    def cores_beside(self, watts: float, begin: float, end: float, now: float) -> float:
+        """Returns an upper bound of the cores that jobs can take in a time beside some watts; see `has_room`."""
+        lows = [low for cap in self._whole for low in self._lows(cap, begin, end)]
+        if not lows or (self._is_plain and self.only_nominal and self._full <= min(most for _, most in lows) - watts):
+            return math.inf
+        left = min(most * (1 + ROUNDING) - self._level(date, now)[1] for date, most in lows) - watts
+        # Rounding of the sums of the whole machine is far below that.
+        left += SLACK * self.highest
         least = self.least if self.only_nominal else self._cheapest
-        return watts * (1 + ROUNDING) / least if least > 0 else math.inf
+        bound = left * (1 + ROUNDING) / least if least > 0 else math.inf
+        if bound > 0 and self.only_nominal:
+            if self._costs is None:
+                self._costs = core_costs(*self._arrays)
+            arrays = self._processors, self._states.state, *self._costs
+            bound = min(bound, float(most_cores(left, self._level(begin, now)[0], *arrays)))
+        return bound
 
     def least_more(self, before: float, ghz: float) -> float:
         """Returns a lower bound of the W that a core draws more at a frequency than at another one, NaN: nominal."""
@@ -257,18 +311,26 @@ class PowerBudget:
         """
         ends = np.fromiter(self._ends.values(), np.float64, len(self._ends))
         dates = np.concatenate([ends, *(cap.times for cap in self._whole)])
-        ordered = [begin, *np.unique(dates[dates > begin]).tolist()]
-        if self.steady:
+        ordered = np.append(begin, distinct(dates[dates > begin]))
+        first, last = 0, len(ordered)
+        if self.steady and self._whole and self._is_plain:
+            most = min(float(cap.watts[0]) for cap in self._whole) * (1 + ROUNDING) - watts + SLACK * self.highest
+            held = self._held, self._computing, self._end_rows, self._rows, self._length
+            level = self._level(now, now)[1]
+            first, level, busy = first_below(most, level, ordered, now, *held, *self._arrays)
+            if first < last and ordered[first] > now:
+                self._levels_at(now)[float(ordered[first])] = busy, level
+        elif self.steady:
             # With constant caps there is ever more room.
-            low, high = 0, len(ordered)
-            while low < high:
-                middle = (low + high) // 2
-                if self.room(ordered[middle], ordered[middle] + seconds, now) >= watts:
-                    high = middle
+            while first < last:
+                middle = (first + last) // 2
+                date = float(ordered[middle])
+                if self.has_room(watts, date, date + seconds, now):
+                    last = middle
                 else:
-                    low = middle + 1
-            return ordered[low] if low < len(ordered) else math.inf
-        return next((date for date in ordered if self.room(date, date + seconds, now) >= watts), math.inf)
+                    first = middle + 1
+        dates = ordered[first:].tolist()
+        return next((date for date in dates if self.has_room(watts, date, date + seconds, now)), math.inf)
 
     def job_watts(self, cores: int, ghz: float = math.nan) -> float:
         """Returns the watts that a job of some cores adds, on as few of the processors that draw most as have them.
@@ -308,9 +370,47 @@ class PowerBudget:
                 lows.append((date, watts))
         return lows
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether all nodes are up and all jobs at the nominal frequency."""
+        return not (self._states.n_away or self._off_nominal)
+
+    def _level(self, date: float, now: float) -> tuple[Ints, float]:
+        """Returns the (P,) busy cores at a date, now or later, and about the W to which all nodes are committed."""
+        if date <= now and self._is_plain:
+            if self._running is None:
+                self._running = self._committed(None, now, now)
+            return self._held, self._running
+        levels = self._levels_at(now)
+        found = levels.get(date)
+        if found is None:
+            busy = busy_at(date, now, self._held, self._end_rows, self._rows, self._length)
+            found = levels[date] = busy, self._committed(None, date, now)
+        return found
+
+    def _levels_at(self, now: float) -> dict[float, tuple[Ints, float]]:
+        """Returns what has been found of dates as things stand now."""
+        moment = self._changes, self._states.changes, now
+        if self._levels_of != moment:
+            self._levels, self._levels_of = {}, moment
+        return self._levels
+
+    def _left(
+        self, cap: Cap, date: float, now: float, watts: float, added: Ints, beyond: Floats | None
+    ) -> float | None:
+        """Returns about what further cores leave of some watts of a cap of the machine at a date.
+
+        None where rounding might decide, or more than the numbers of busy cores does.
+        """
+        if beyond is not None or not self._is_plain or cap not in self._whole:
+            return None
+        busy, level = self._level(date, now)
+        left: float = watts - level - (0.0 if added is self._idle else further_watts(busy, added, *self._arrays))
+        return left if abs(left) > SLACK * self.highest else None
+
     def _committed(
         self,
-        cap: Cap,
+        cap: Cap | None,
         date: float,
         now: float,
         added: Ints | None = None,
@@ -320,7 +420,7 @@ class PowerBudget:
         more: float = 0.0,
         beyond: Floats | None = None,
     ) -> float:
-        """Returns the watts to which the nodes of a cap are committed at a date, now or later.
+        """Returns the watts to which the nodes of a cap, None for all, are committed at a date, now or later.
 
         `beyond` are the (P,) W that the further cores draw more than at their nominal frequency; see
         :func:`hdsim.cluster.kernels.power.committed_watts` for the other arguments.
@@ -351,7 +451,7 @@ class PowerBudget:
             ready,
             changed,
             more,
-            cap.nodes,
+            self._all if cap is None else cap.nodes,
             off_nominal,
         )
 

@@ -277,8 +277,9 @@ class Cluster:
             self.budget = PowerBudget(platform, hard, self.node_states)
         # The placement that `pick` has last found to be within the caps, and at which frequency.
         self._allowed: tuple[Any, float] = None, math.nan
-        # The latest question to `pick` under hard caps, its moment, and the answer.
-        self._found: tuple[Any, Any, Any] = (None, None, None)
+        # Answers of `pick` under hard caps by question, and their moment.
+        self._found: dict[Any, Any] = {}
+        self._found_at: Any = None
         # When the scheduler has last reserved power for the first job that waits, and that; and what was the same when
         # slowed jobs were last raised.
         self._reserved: tuple[float, tuple[tuple[float, float, float], ...]] = math.nan, ()
@@ -353,13 +354,18 @@ class Cluster:
         assert budget is not None
         if self.size[job] > budget.startable(self.now):
             return None
-        asked, moment = (job, core_policy, budget), budget.moment(self.now)
-        if limit is None and self._found[:2] == (asked, moment):
-            return self._found[2]
-        placement = self._within_caps(job, core_policy, limit)
-        if limit is None and (core_policy or self._policies[0]) != "random":
-            self._found = asked, moment, placement
-        return placement
+        if limit is not None or (core_policy or self._policies[0]) == "random":
+            return self._within_caps(job, core_policy, limit)
+        moment = budget, budget.moment(self.now)
+        if self._found_at != moment:
+            self._found, self._found_at = {}, moment
+        asked: Any = job, core_policy
+        if self.frequencies is None and budget.steady:
+            # Jobs that differ in requested times alone get the same cores, and draw the same as long as they run.
+            asked = self.requests.kind(job), self.requests.bandwidth[job], core_policy
+        if asked not in self._found:
+            self._found[asked] = self._within_caps(job, core_policy, None)
+        return self._found[asked]
 
     def _within_caps(self, job: int, core_policy: str | None, limit: Any) -> Any:
         for ghz in self.frequencies_of(job):
@@ -929,14 +935,14 @@ class Cluster:
             return
         if self._raised == (budget.moment(self.now), reserved):
             return
-        room = budget.room(self.now, self.now, self.now)
+        room = budget.room(self.now)
         for job in [job for job in frequencies.slowed if job not in self.started and job not in self.starting]:
             for ghz in frequencies.higher(job):
                 more = budget.least_more(frequencies.of(job), ghz) * self.size[job]
                 if more <= room and self._change_frequency(job, ghz, reserved):
                     if frequencies.same(ghz, frequencies.slowed[job]):
                         del frequencies.slowed[job]
-                    room = budget.room(self.now, self.now, self.now)
+                    room = budget.room(self.now)
                     break
         self._raised = budget.moment(self.now), reserved
 
@@ -959,7 +965,7 @@ class Cluster:
             broken = bool(budget.broken(self.now, latest, placement.ids, placement.nodes, self.now, ghz).any())
             if not broken and reserved:
                 budget.hold(job, placement.ids, later, ghz)
-                broken = any(budget.room(begin, over, self.now) < watts for begin, over, watts in reserved)
+                broken = not all(budget.has_room(watts, begin, over, self.now) for begin, over, watts in reserved)
                 budget.release(job)
             budget.hold(job, placement.ids, end if broken else later, before if broken else ghz)
             if broken:

@@ -57,6 +57,12 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
     return made
 
 
+def uncompiled(function: _Function) -> _Function:
+    """Returns the function of a kernel, for a call outside of kernels that is too small to be compiled."""
+    made: Any = function
+    return made.py_func
+
+
 @contextmanager
 def interpreted(is_small: bool) -> Iterator[None]:
     """Has this thread run kernels as Python functions meanwhile if its work `is_small` and no kernel is compiled yet.

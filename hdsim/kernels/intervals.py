@@ -130,10 +130,32 @@ def add_busy_seconds(
 
 
 @kernel
+def neighbours_alike(first_core: Ids, kind: Ints) -> Ints:
+    """Returns the last of the neighbouring owners of the kind of each owner (O,) that all have cores."""
+    alike = np.arange(len(kind))
+    for owner in range(len(kind) - 2, -1, -1):
+        if kind[owner] == kind[owner + 1] and first_core[owner + 2] > first_core[owner + 1] > first_core[owner]:
+            alike[owner] = alike[owner + 1]
+    return alike
+
+
+@kernel
 def count_busy(
-    begins: Ints, first: Ids, last: Ids, core_owner: Ids, first_core: Ids, events: Ints, kind: Ints, counts: Ints
+    begins: Ints,
+    first: Ids,
+    last: Ids,
+    core_owner: Ids,
+    first_core: Ids,
+    events: Ints,
+    kind: Ints,
+    alike: Ints,
+    busy: Ints,
+    now: Ints,
+    counts: Ints,
 ) -> None:
-    """Counts the owners of each kind with a busy core after each begin and end of the use of a set.
+    """Counts owners with busy cores after each begin and end of the use of a set, and these cores, by kind.
+
+    An id is in one set at a time. Neighbouring owners of a kind all of whose cores a set has are counted at once.
 
     Args:
         begins: See the module.
@@ -141,80 +163,40 @@ def count_busy(
         last: See the module.
         core_owner: (C,) owner of a core, such as its node.
         first_core: (O + 1,) first core of an owner.
-        events: (2 S,) in order of time, i for the begin of set i and S + i for its end.
+        events: (E,) in order of time, i for the begin of set i and S + i for its end.
         kind: (O,) kind of each owner.
-        counts: (2 S, K) output, 0 before.
+        alike: See `neighbours_alike`.
+        busy: (O,) busy cores of owners of which a set has some, before the events and after them.
+        now: (3, K) of each kind the owners with a busy core, their cores, and the busy ones; as `busy`.
+        counts: (3, K, E) output: `now` after each event.
     """
-    busy, now, sets = np.zeros(len(kind), np.int64), np.zeros(counts.shape[1], np.int64), len(begins) - 1
-    for event in range(len(events)):
-        one = events[event] % sets
-        sign = 1 if events[event] < sets else -1
-        for i in range(begins[one], begins[one + 1]):
-            core = first[i]
-            while core <= last[i]:
-                owner = core_owner[core]
-                after = min(last[i] + 1, first_core[owner + 1])
-                before = busy[owner] > 0
-                busy[owner] += sign * (after - core)
-                now[kind[owner]] += int(busy[owner] > 0) - int(before)
-                core = after
-        for k in range(len(now)):
-            counts[event, k] = now[k]
-
-
-@kernel
-def find_power(
-    begins: Ints,
-    first: Ids,
-    last: Ids,
-    core_processor: Ids,
-    first_core: Ids,
-    events: Ints,
-    kind: Ints,
-    watts: Floats,
-    shares: Floats,
-    power: Floats,
-) -> None:
-    """Computes the power of all processors after each begin and end of the use of a set.
-
-    Cores are counted by state, so that a power is independent of the events before it to its last digit.
-
-    Args:
-        begins: See the module.
-        first: See the module.
-        last: See the module.
-        core_processor: See the module.
-        first_core: See the module.
-        events: (2 S,) in order of time, i for the begin of set i and S + i for its end.
-        kind: (P,) index in `watts`.
-        watts: (K,) power of a computing core in W.
-        shares: (3,) parts of it that a core draws: computing, idle beside a busy core of its processor, other.
-        power: (2 S,) output: W after each event.
-    """
-    busy = np.zeros(len(kind), np.int64)
-    # Cores of each kind: all, those of processors with a busy core, busy ones.
-    cores = np.zeros(len(watts), np.int64)
-    awake, computing = cores.copy(), cores.copy()
-    for p in range(len(kind)):
-        cores[kind[p]] += first_core[p + 1] - first_core[p]
     sets = len(begins) - 1
     for event in range(len(events)):
-        one = events[event] % sets
-        sign = 1 if events[event] < sets else -1
+        one, sign = events[event], 1
+        if one >= sets:
+            one, sign = one - sets, -1
         for i in range(begins[one], begins[one + 1]):
-            core = first[i]
-            while core <= last[i]:
-                p = core_processor[core]
-                after = min(last[i] + 1, first_core[p + 1])
-                if busy[p] > 0:
-                    awake[kind[p]] -= first_core[p + 1] - first_core[p]
-                busy[p] += sign * (after - core)
-                computing[kind[p]] += sign * (after - core)
-                if busy[p] > 0:
-                    awake[kind[p]] += first_core[p + 1] - first_core[p]
+            core, behind = first[i], last[i] + 1
+            while core < behind:
+                owner = core_owner[core]
+                k, after = kind[owner], first_core[owner + 1]
+                if core == first_core[owner] and after <= behind:
+                    until = core_owner[behind - 1]
+                    if first_core[until + 1] > behind:
+                        until -= 1
+                    until = min(until, alike[owner])
+                    after = first_core[until + 1]
+                    now[0, k] += sign * (until + 1 - owner)
+                    now[1, k] += sign * (after - core)
+                else:
+                    after = min(behind, after)
+                    turned = -int(busy[owner] > 0)
+                    busy[owner] += sign * (after - core)
+                    turned += int(busy[owner] > 0)
+                    now[0, k] += turned
+                    now[1, k] += turned * (first_core[owner + 1] - first_core[owner])
+                now[2, k] += sign * (after - core)
                 core = after
-        total = 0.0
-        for k in range(len(watts)):
-            idle = shares[1] * (awake[k] - computing[k]) + shares[2] * (cores[k] - awake[k])
-            total += watts[k] * (shares[0] * computing[k] + idle)
-        power[event] = total
+        for k in range(now.shape[1]):
+            for part in range(3):
+                counts[part, k, event] = now[part, k]

@@ -5,7 +5,7 @@ The table below is the only definition of the P-states; energy, power series and
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hdsim.kernels import intervals
 from hdsim.platform import pstates
 from hdsim.platform.node_state import NodeState
-from hdsim.util.arrays import Ints
+from hdsim.util.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from hdsim.platform.model import Platform
@@ -39,6 +39,8 @@ IDLE_POWER = np.array([PSTATES[state].power for state in IDLE_PSTATE])
 #: Power as a share of its peak of a computing core, an idle one beside a busy one of its processor, and any other.
 CORE_SHARES = np.array([PSTATES[state].power for state in (COMPUTING, IDLE, IDLE_PACKAGE)])
 
+#: Events whose counts are made together.
+_EVENTS = 1 << 14
 
 Ids = NDArray[np.int32]
 
@@ -115,16 +117,37 @@ def busy_seconds(
 
 
 def power_after(
-    platform: Platform, held: IntervalSets, events: NDArray[np.int64], of_core: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """Computes the (2 A,) power of the cores in W after each begin and end of allocation segments.
+    platform: Platform, held: IntervalSets, events: Ints, of_core: Floats | None = None, of_node: Floats | None = None
+) -> Floats:
+    """Computes the power in W after each begin and end of allocation segments: (2, E) that of the cores, and of nodes.
 
-    `events` are (2 A,) in order of time, i for the begin of segment i and A + i for its end. `of_core` is the (P,)
-    power of a computing core of each processor, by default that of the platform.
+    Cores are counted by state, so that a power is independent of the events before it to its last digit.
+
+    Args:
+        platform: The platform.
+        held: Core ids of A segments; a core is in one at a time, but between events of one time.
+        events: (E,) in order of time, i for the begin of segment i and A + i for its end.
+        of_core: (P,) W of a computing core of each processor, by default that of the platform.
+        of_node: (N,) W that nodes draw while one of their cores is busy, by default none.
     """
     watts, kind = np.unique(platform.power if of_core is None else of_core, return_inverse=True)
-    power = np.empty(len(events))
-    intervals.find_power(*_arrays(platform, held), events, kind, watts, CORE_SHARES, power)
+    cores = np.bincount(kind, platform.cores_per_processor)
+    node_kind, together = np.zeros(len(kind), np.int64), platform.n_processors == platform.n_nodes
+    values = np.zeros(1)
+    if together and of_node is not None:
+        values, node_kind = np.unique(of_node, return_inverse=True)
+    pairs, pair = np.unique(kind * len(values) + node_kind, return_inverse=True)
+    of_watts, of_value = np.divmod(pairs, len(values))
+    power = np.zeros((2, len(events)))
+    for at, counts in _busy_after(_arrays(platform, held), pair, events):
+        for k in range(len(watts)):
+            awake, computing = counts[1:, of_watts == k].sum(axis=1)
+            idle = CORE_SHARES[1] * (awake - computing) + CORE_SHARES[2] * (cores[k] - awake)
+            power[0, at] += watts[k] * (CORE_SHARES[0] * computing + idle)
+        for k in np.flatnonzero(values).tolist():
+            power[1, at] += values[k] * counts[0, of_value == k].sum(axis=0)
+    if of_node is not None and not together:
+        power[1] = busy_nodes_after(platform, held, events, of_node)
     return power
 
 
@@ -137,14 +160,26 @@ def busy_node_seconds(
     return busy[1]
 
 
-def busy_nodes_after(
-    platform: Platform, held: IntervalSets, events: NDArray[np.int64], watts: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Computes the (2 A,) sum of the watts (N,) of nodes with a busy core after each event; see `power_after`."""
+def busy_nodes_after(platform: Platform, held: IntervalSets, events: Ints, watts: Floats) -> Floats:
+    """Computes the (E,) sum of the watts (N,) of nodes with a busy core after each event; see `power_after`."""
     values, kind = np.unique(watts, return_inverse=True)
-    counts = np.zeros((len(events), len(values)), np.int64)
-    intervals.count_busy(*_node_arrays(platform, held), events, kind, counts)
-    return counts @ values
+    total = np.zeros(len(events))
+    for at, (owners, _, _) in _busy_after(_node_arrays(platform, held), kind, events):
+        for k in np.flatnonzero(values).tolist():
+            total[at] += values[k] * owners[k]
+    return total
+
+
+def _busy_after(arrays: tuple[Ints, Ids, Ids, Ids, Ids], kind: Ints, events: Ints) -> Iterator[tuple[slice, Ints]]:
+    """Yields stretches of events and their counts (3, K, e), see :func:`hdsim.kernels.intervals.count_busy`."""
+    kinds, first_core = int(kind.max()) + 1, arrays[-1]
+    alike = intervals.neighbours_alike(first_core, kind)
+    busy, now = np.zeros(len(kind), np.int64), np.zeros((3, kinds), np.int64)
+    for begin in range(0, len(events), _EVENTS):
+        at = slice(begin, min(begin + _EVENTS, len(events)))
+        counts = np.empty((3, kinds, at.stop - at.start), np.int64)
+        intervals.count_busy(*arrays, events[at], kind, alike, busy, now, counts)
+        yield at, counts
 
 
 def _node_arrays(platform: Platform, held: IntervalSets) -> tuple[Ints, Ids, Ids, Ids, Ids]:

@@ -45,6 +45,8 @@ class StateSpans:
     def until(self, end: float) -> StateSpans:
         """Returns the part before a time in seconds."""
         begun = self.begin < end
+        if begun.all() and not (self.end > end).any():
+            return self
         return StateSpans(self.node[begun], self.state[begun], self.begin[begun], np.minimum(self.end[begun], end))
 
     def seconds(self, nodes: int) -> NDArray[np.float64]:

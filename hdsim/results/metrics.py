@@ -371,8 +371,9 @@ def above_caps(result: FullReplay) -> dict[str, float]:
     from hdsim.results import series
 
     curves = [series.above(result, cap) for cap in result.caps]
-    seconds = sum(float(curve.seconds[curve.values > 0].sum()) for curve in curves)
-    return {"seconds_above_cap": seconds, "joules_above_cap": sum(curve.integral() for curve in curves)}
+    curves = [curve for curve in curves if curve.values.any()]
+    seconds = sum((float(curve.seconds[curve.values > 0].sum()) for curve in curves), 0.0)
+    return {"seconds_above_cap": seconds, "joules_above_cap": sum((curve.integral() for curve in curves), 0.0)}
 
 
 def deferral(result: FullReplay) -> dict[str, float]:

@@ -60,6 +60,8 @@ class StepFunction:
 
     def at(self, times: Floats) -> Floats:
         """Values at the given times (N,) in seconds, those before the first step taken as the first."""
+        if times is self.times:
+            return self.values
         return self.values[np.maximum(np.searchsorted(self.times, times, side="right") - 1, 0)]
 
     def within(self, period: Period) -> StepFunction:
@@ -113,13 +115,22 @@ def accumulate(times: Floats, changes: Floats, end: float, *, initial: float = 0
 
 def _steps(times: Floats, values: Floats, end: float, initial: float) -> StepFunction:
     """The step function with a value after each of some times, ascending; the last of several at one time counts."""
+    times, values = _changes(times, values[None], end, np.array([initial]))
+    return StepFunction(times, values[0], end)
+
+
+def _changes(times: Floats, values: Floats, end: float, initial: Floats) -> tuple[Floats, Floats]:
+    """Times at which any of F step functions changes, (T,), the first at 0, and their values (F, T).
+
+    See `_steps` for the arguments, which are of all functions: (F, E) values and (F,) initial ones.
+    """
     last_of_instant = np.append(times[1:] != times[:-1], True) & (times <= end) if len(times) else np.zeros(0, bool)
-    times, values = times[last_of_instant], values[last_of_instant]
+    times, values = times.compress(last_of_instant), values.compress(last_of_instant, axis=1)
     if not len(times) or times[0] > 0:
-        times, values = np.append(0.0, times), np.append(initial, values)
+        times, values = np.append(0.0, times), np.append(initial[:, None], values, axis=1)
     # Without the steps that change nothing, such as one job taking the cores of another.
-    changed = np.append(True, values[1:] != values[:-1])
-    return StepFunction(times[changed], values[changed], end)
+    changed = np.append(True, (values[:, 1:] != values[:, :-1]).any(axis=0))
+    return times.compress(changed), values.compress(changed, axis=1)
 
 
 def _between(begins: Floats, ends: Floats, amounts: Floats | float, end: float) -> StepFunction:
@@ -309,39 +320,43 @@ def power(result: Replay, nodes: NDArray[np.bool_] | None = None) -> StepFunctio
     times = np.concatenate([ran.begin, ran.end])
     events = np.argsort(times, kind="stable")
     asleep = PSTATES[IDLE_PACKAGE].power * platform.cores_per_processor * of_core
-    steps = _steps(times[events], power_after(platform, ran.held, events, of_core), end, float(asleep.sum()))
-    if result.outages is None and not platform.has_state_watts and result.node_states is None and ran.ghz is None:
-        return steps
-    # A node that is down draws nothing, and one that is not up what its state says.
-    idle = np.add.reduceat(asleep, platform.node_first_processor[:-1])
     watts = np.nan_to_num(platform.state_watts) * chosen
+    # W of the cores, and of the nodes beside them, where all are up.
+    base, more = float(watts[NodeState.IDLE].sum()), watts[NodeState.ON] - watts[NodeState.IDLE]
+    values = power_after(platform, ran.held, events, of_core, more)
+    values[1] += base
+    times, columns = _changes(times[events], values, end, np.array([float(asleep.sum()), base]))
+    # A node that is down draws nothing, and one that is not up what its state says.
+    idle, parts = np.add.reduceat(asleep, platform.node_first_processor[:-1]), []
     if watts[NodeState.IDLE].any():
         idle = idle + watts[NodeState.IDLE]
-    parts = [_down(result, -idle)]
+    if result.outages is not None:
+        parts.append(_down(result, -idle))
     if ran.ghz is not None:
         used = ran.usage
-        more = ran.core_watts * chosen[platform.processor_node[used.processor]]
-        parts.append(_counted(ran.begin[used.segment], ran.end[used.segment], more, end, used.cores))
-    if result.node_states is not None:
+        ghz_watts = ran.core_watts * chosen[platform.processor_node[used.processor]]
+        parts.append(_counted(ran.begin[used.segment], ran.end[used.segment], ghz_watts, end, used.cores))
+    if result.node_states:
         spans = result.node_states.until(end)
         parts.append(_counted(spans.begin, spans.end, (watts - idle)[spans.state, spans.node], end))
-    if watts[: NodeState.GOING_DOWN].any():
-        base, more = float(watts[NodeState.IDLE].sum()), watts[NodeState.ON] - watts[NodeState.IDLE]
-        parts.append(_steps(times[events], base + busy_nodes_after(platform, ran.held, events, more), end, base))
-    times = distinct(steps.times, *(part.times for part in parts))
-    times = times[times <= end]
-    values = steps.at(times)
-    for part in parts:
-        values = values + part.at(times)
-    return StepFunction(times, values, end)
+    cores, beside = (StepFunction(times, column, end) for column in columns)
+    if parts:
+        times = distinct(times, *(part.times for part in parts))
+        times = times[times <= end]
+    total = cores.at(times)
+    for part in (*parts, beside):
+        total = total + part.at(times)
+    return StepFunction(times, total, end)
 
 
 def above(result: Replay, cap: Cap) -> StepFunction:
     """Power in W by which some nodes exceed a limit, 0 below it; a thousandth of a millionth of it is rounding."""
     found = power(result, None if cap.nodes.all() else cap.nodes)
-    limit = StepFunction(cap.times, cap.watts, found.end)
-    times = distinct(found.times, cap.times[cap.times < found.end])
-    values, most = found.at(times), limit.at(times)
+    times, most = found.times, cap.watts
+    if len(cap.times) > 1:
+        times = distinct(times, cap.times[cap.times < found.end])
+        most = StepFunction(cap.times, cap.watts, found.end).at(times)
+    values = found.at(times)
     return StepFunction(times, np.where(values > most * (1 + 1e-9), values - most, 0.0), found.end)
 
 

@@ -433,7 +433,7 @@ class SlurmScheduling:
             return True
         watts, shadow, until = self._kept
         ends = now + cluster.estimate(job, placement)
-        return ends <= shadow or (not again and budget.room(shadow, until, now, placement.ids) >= watts)
+        return ends <= shadow or (not again and budget.has_room(watts, shadow, until, now, placement.ids))
 
     def _note_reasons(self, jobs: list[int]) -> None:
         for job, word in zip(jobs, self.scheduler.reasons_of(jobs), strict=True):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from hdsim.cluster.node_states import NodeStates
 from hdsim.cluster.power_budget import ROUNDING, SLACK, PowerBudget
-from hdsim.cluster.requests import Requests
 from hdsim.cluster.state import FinalState
 from hdsim.cluster.stores.ordered import core_sets
 from hdsim.platform.node_state import NodeState
@@ -26,6 +26,7 @@ from hdsim.scheduling.machine.held_ranges import make_held_ranges, with_ranges
 from hdsim.scheduling.machine.power import Power
 from hdsim.scheduling.machine.sleep import Sleep, make_sleep, with_events
 from hdsim.simulation.compiled import CompiledCores, has_kernel, interchangeable_cores, make_replay
+from hdsim.util.arrays import first_of_kind
 from hdsim.util.intervals import IntervalSets
 
 if TYPE_CHECKING:
@@ -126,9 +127,8 @@ def _make_replay(
             suspend_rate=management.suspend_rate,
             resume_rate=management.resume_rate,
         )
-    elif any(each.hard for each in management.caps):
-        budget = setup.cluster.budget
-        assert budget is not None
+    elif hard := [each for each in management.caps if each.hard]:
+        budget = PowerBudget(platform, hard, NodeStates(platform))
         cap = _make_cap(platform, workload, rules, budget, of_core)
     if cap is None and sleep is None:
         return replay
@@ -137,19 +137,26 @@ def _make_replay(
 
 def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget: PowerBudget, of_core: Ints) -> Cap:
     """Returns a cap before the first event."""
-    requests, jobs, processors = Requests.of(workload, platform), len(workload), platform.n_processors
+    jobs, processors = len(workload), platform.n_processors
     held, (computing, beside, package) = np.zeros((2, max(processors, platform.n_nodes)), np.int64), CORE_SHARES
-    sizes, of_size = np.unique(workload.requested_cores, return_inverse=True)
+    first, of_size = first_of_kind(workload.requested_cores)
     kind = np.zeros(jobs, np.int64)
     if rules.backfill == "greedy":
-        columns = np.array([requests.size, requests.memory, workload.requested_time])
-        kind = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+        kind = first_of_kind(workload.requested_cores, workload.requested_time)[1]
     state_watts = np.nan_to_num(platform.state_watts)[[NodeState.ON, NodeState.IDLE]]
     # A node of one processor is not in use while that is not.
-    alone, of_node = np.bincount(platform.processor_node) == 1, state_watts[0] - state_watts[1]
+    count, of_node = np.bincount(platform.processor_node), state_watts[0] - state_watts[1]
+    alone = count == 1
     more = np.where(alone, of_node, 0.0)[platform.processor_node]
     watts = platform.power.astype(np.float64)
     others = (watts * (computing - package) + more / platform.cores_per_processor)[~platform.is_gpu].min()
+    core_watts, node_watts = watts * (computing - beside), np.where(alone, 0.0, of_node)
+    wake_watts = watts * platform.cores_per_processor * (beside - package) + more
+    first_core = np.searchsorted(platform.processor_node[of_core], np.arange(platform.n_nodes + 1))
+    plain = (platform.node_gpus == 0) & (np.diff(first_core) > 0)
+    whole = np.zeros((2, platform.n_nodes + 1))
+    falls = np.bincount(platform.processor_node, platform.cores_per_processor * core_watts + wake_watts)
+    whole[:, 1:] = np.cumsum([falls + node_watts, falls], axis=1)
     least, state = np.finfo(float).tiny, np.zeros(1, CAP_STATE).view(np.recarray)
     state.barred = state.barred_late = math.inf
     return Cap(
@@ -165,12 +172,16 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         first=np.searchsorted(of_core, np.arange(processors + 1)),
         cores=platform.cores_per_processor.astype(np.int64),
         node=platform.processor_node.astype(np.int64),
+        processors=count,
+        of_node=first_core,
+        alike=_last_of_run(plain),
+        whole=whole,
         watts=watts,
-        core_watts=watts * (computing - beside),
-        wake_watts=watts * platform.cores_per_processor * (beside - package) + more,
-        node_watts=np.where(alone, 0.0, of_node),
+        core_watts=core_watts,
+        wake_watts=wake_watts,
+        node_watts=node_watts,
         state_watts=state_watts,
-        head_watts=np.array([budget.job_watts(size) for size in sizes.tolist()])[of_size],
+        head_watts=np.array([budget.job_watts(size) for size in workload.requested_cores[first].tolist()])[of_size],
         least_watts=np.zeros(jobs),
         kind=kind,
         refused=np.full(kind.max(initial=0) + 1, -1),
@@ -178,6 +189,13 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         then=held.copy(),
         space=held.copy(),
     )
+
+
+def _last_of_run(flags: Flags) -> Ints:
+    """Returns the (N,) last place of the run of flags that each place is in, the one before for a place without."""
+    places = np.arange(len(flags))
+    behind = np.where(flags, len(flags), places)
+    return np.minimum.accumulate(behind[::-1])[::-1] - 1
 
 
 @dataclass(eq=False, repr=False)

@@ -19,7 +19,7 @@ from hdsim.network import Network
 from hdsim.platform.schema import CORES, QUANTITIES
 from hdsim.power import PowerManagement
 from hdsim.scheduling.agent import Agent, make_agent
-from hdsim.util.arrays import Ints
+from hdsim.util.arrays import Ints, first_of_kind
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.resources import options
 from hdsim.util.rules import has_values
@@ -157,10 +157,9 @@ def set_up(
     if faults:
         raise ConfigError.many([ConfigError(fault, where="platform.kind") for fault in faults])
     rng = np.random.default_rng(seed)
-    make_cluster: Callable[[], Cluster] = partial(
+    make: Callable[[Workload], Cluster] = partial(
         Cluster,
         platform,
-        workload,
         core_policy=agent.core_policy,
         fixed_policy=agent.fixed_policy,
         core_policies=agent.core_policies,
@@ -176,6 +175,7 @@ def set_up(
         has_core_ids=has_core_ids,
         rng=rng,
     )
+    make_cluster: Callable[[], Cluster] = partial(make, workload)
     surroundings = _facility_of(facility, platform, workload, seed)
     if surroundings is not None:
         make_cluster = partial(_in_facility, make_cluster, surroundings)
@@ -185,9 +185,7 @@ def set_up(
     else:
         infeasible, make_cluster = np.array(cluster.infeasible(), np.int64), lambda: cluster
     if management is not None and any(cap.hard for cap in management.caps):
-        limited = make_cluster()
-        make_cluster = lambda: limited  # noqa: E731
-        infeasible = np.union1d(infeasible, _above_caps(limited, infeasible))
+        infeasible = np.union1d(infeasible, _above_caps(make, workload, infeasible, has_core_ids=has_core_ids))
     if len(infeasible):
         log.warning("%d of %d jobs are infeasible on %s and rejected", len(infeasible), len(workload), platform.name)
         if cluster is not None:
@@ -229,19 +227,27 @@ def _in_facility(make_cluster: Callable[[], Cluster], facility: Facility) -> Clu
     return cluster
 
 
-def _above_caps(cluster: Cluster, infeasible: Ints) -> Ints:
+def _above_caps(
+    make_cluster: Callable[[Workload], Cluster], jobs: Workload, infeasible: Ints, *, has_core_ids: bool
+) -> Ints:
     """Returns the jobs that break a hard cap at its highest value where the agent places them on the empty platform."""
-    assert cluster.budget is not None
-    budget, jobs = cluster.budget, cluster.workload
-    cluster.budget = budget.at_highest()
     feasible = np.delete(np.arange(len(jobs)), infeasible)
-    _, first_of_kind, kind = np.unique(cluster.requests.codes()[feasible], return_index=True, return_inverse=True)
-    fits = [cluster.pick(job) is not None for job in feasible[first_of_kind].tolist()]
-    never = feasible[~np.array(fits, bool)[kind]]
-    cluster.budget = budget
+    if not len(feasible):
+        return feasible
+    # Of jobs that differ in nothing that a cluster could look at the first.
+    rows, of_job = np.arange(len(feasible)), np.arange(len(feasible))
+    if has_core_ids:
+        columns = [column[feasible] for column in (jobs.requested_cores, jobs.memory, jobs.requested_gpus)]
+        rows, of_job = first_of_kind(*columns)
+    cluster = make_cluster(jobs.select(feasible[rows]))
+    assert cluster.budget is not None
+    cluster.budget = cluster.budget.at_highest()
+    _, first, kind = np.unique(cluster.requests.codes(), return_index=True, return_inverse=True)
+    fits = [cluster.pick(job) is not None for job in first.tolist()]
+    never = feasible[~np.array(fits, bool)[kind[of_job]]]
     if len(never):
-        first = jobs.job_id[never[0]]
-        log.warning("%d of %d jobs can never run under the caps; the first is job %s", len(never), len(jobs), first)
+        first_id = jobs.job_id[never[0]]
+        log.warning("%d of %d jobs can never run under the caps; the first is job %s", len(never), len(jobs), first_id)
     return never
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -285,19 +286,23 @@ def test_runs_that_are_not_small_are_compiled(settings: str, tmp_path: Path) -> 
 
 
 INTERPRETED = """
+import json
 import sys
 import hdsim
 from hdsim.kernels.compiling import interpreted
 
+POWER = json.loads(sys.argv[1])
+PLATFORMS = ("gaia", "homogeneous_256") if POWER == "none" else ("homogeneous_256",)
 
 def replays(small):
     with interpreted(small):
-        for platform in ("gaia", "homogeneous_256"):
+        for platform in PLATFORMS:
             jobs = hdsim.load_workload("lublin_4000", hdsim.load_platform(platform), jobs=32, seed=3)
             for contention in ("none", "threshold", "fair_share") if platform == "gaia" else ("none",):
-                for agent in sys.argv[1:]:
+                for agent in sys.argv[2:]:
                     for kill in (False, True):
-                        yield hdsim.simulate(platform, jobs, agent, contention=contention, kill_at_walltime=kill)
+                        models = {"contention": contention, "power": POWER}
+                        yield hdsim.simulate(platform, jobs, agent, **models, kill_at_walltime=kill)
 
 
 first = list(replays(True))
@@ -313,7 +318,13 @@ print(len(first))
 
 @pytest.mark.parametrize("agents", ["easy", *ci("conservative easy-learned greedy saf fcfs-random")])
 def test_interpreted_replays_are_those_of_machine_code(agents: str) -> None:
-    assert finish(start(INTERPRETED, *agents.split())) == str(8 * len(agents.split()))
+    assert finish(start(INTERPRETED, '"none"', *agents.split())) == str(8 * len(agents.split()))
+
+
+@pytest.mark.parametrize("settings", [*ci({"cap": 0.7}, {"cap": 0.4})])
+def test_interpreted_replays_under_power_management_are_those_of_machine_code(settings: dict[str, float]) -> None:
+    power = {"_target_": "hdsim.power.PowerManagement", **settings}
+    assert finish(start(INTERPRETED, json.dumps(power), "fcfs", "easy", "greedy")) == "6"
 
 
 def test_help_does_not_load_numba() -> None:

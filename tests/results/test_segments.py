@@ -119,7 +119,7 @@ def test_power_is_that_of_every_core(spans: list[tuple[float, float]], random: o
     begin, end = np.array([a for a, _ in spans]), np.array([a + b for a, b in spans])
     times = np.concatenate([begin, end])
     events = np.argsort(times, kind="stable")
-    watts = power.power_after(PLATFORM, flat(sets), events)
+    watts = power.power_after(PLATFORM, flat(sets), events)[0]
     held = np.zeros(PLATFORM.n_cores, bool)
     for event, got in zip(events.tolist(), watts.tolist(), strict=True):
         held[sets[event % len(sets)]] = event < len(sets)

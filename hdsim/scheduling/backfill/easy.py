@@ -224,8 +224,8 @@ class Easy(Backfill):
                 if self._shadow < math.inf and not cluster.has_slowed:
                     break
             if self._shadow < math.inf:
-                left = cluster.budget.room(self._shadow, self._head_end, now) - self._watts
-                self._extra = min(self._extra, cluster.budget.most_cores(left))
+                most = cluster.budget.cores_beside(self._watts, self._shadow, self._head_end, now)
+                self._extra = min(self._extra, most)
 
     def _may_stay(self, cluster: Cluster, job: int) -> bool:
         """Returns whether there are nodes for a job on which it may run beyond the shadow time."""
@@ -254,7 +254,7 @@ class Easy(Backfill):
         budget, end = cluster.budget, self._head_end
         if budget is not None:
             ghz = cluster.frequency_on(job, placement)
-            if budget.room(self._shadow, end, cluster.now, placement.ids, ghz) < self._watts:
+            if not budget.has_room(self._watts, self._shadow, end, cluster.now, placement.ids, ghz):
                 return False
         if self._nodes is not None:
             requests, nodes, cores = self._nodes.requests(cluster), placement.nodes, placement.node_counts

@@ -32,7 +32,7 @@ CAP_STATE = np.dtype(
         ("begin", "f8"),  # seconds, when that is
         ("barred", "f8"),  # cores of a candidate that was found to break the cap, so that all wider ones do
         ("barred_late", "f8"),  # the same at the shadow time
-        ("round", "i8"),  # passes before which something has changed
+        ("passes", "i8"),  # passes before which something has changed
         ("seen", "i8"),  # `changes` at the last pass
     ],
     align=True,
@@ -49,12 +49,17 @@ class Cap(NamedTuple):
         rounding: Factor of an upper bound of cores.
         cheapest: W that a further core of a processor with busy ones adds at least.
         others: W that a further core of another processor adds at least, on average over its cores.
-        least: See `PowerBudget.most_cores`.
+        least: See `PowerBudget`.
         shares: (3,) see :data:`hdsim.platform.power.CORE_SHARES`.
         processor: (C,) processor of each core without GPUs.
         first: (P + 1,) first of these cores of each processor.
         cores: (P,) its cores.
         node: (P,) its node.
+        processors: (N,) processors of each node.
+        of_node: (N + 1,) first of these cores of each node.
+        alike: (N,) last of the neighbouring nodes that all have cores and no GPUs, the node before for one that has.
+        whole: (2, N + 1) W that the nodes before add whose cores are all taken, and those by which the power falls at
+            least when they are given back.
         watts: (P,) W of a computing core.
         core_watts: (P,) W that a further core of a processor adds, one of which is busy.
         wake_watts: (P,) W that the first one adds beside that: those of the other cores, and of the node if that has no
@@ -82,6 +87,10 @@ class Cap(NamedTuple):
     first: Ints
     cores: Ints
     node: Ints
+    processors: Ints
+    of_node: Ints
+    alike: Ints
+    whole: Any
     watts: Floats
     core_watts: Floats
     wake_watts: Floats
@@ -121,25 +130,48 @@ def total_watts(cap: Cap, held: Any) -> float:
 
 
 @part_of_kernel
+def _last_whole(cap: Cap, core: int, last: int) -> int:
+    """Returns the last of the nodes that begin with a core and are among neighbouring ones as a whole, -1 for none."""
+    node = cap.node[cap.processor[core]]
+    if core != cap.of_node[node] or cap.of_node[node + 1] > last + 1:
+        return -1
+    until = cap.node[cap.processor[last]]
+    if cap.of_node[until + 1] > last + 1:
+        until -= 1
+    until = min(until, cap.alike[node])
+    return until if until >= node else -1
+
+
+@part_of_kernel
 def _add(cap: Cap, held: Any, core: int, last: int, sign: int) -> tuple[float, int]:
     """Adds neighbouring cores to those held, or takes them off; returns the W and the idle cores beside busy ones."""
-    watts, beside, processor = 0.0, 0, cap.processor[core]
+    watts, beside = 0.0, 0
     while core <= last:
+        processor = cap.processor[core]
+        node, until = cap.node[processor], _last_whole(cap, core, last)
+        if until >= 0:
+            behind = cap.of_node[until + 1]
+            watts += cap.whole[0, until + 1] - cap.whole[0, node]
+            for i in range(processor, cap.processor[behind - 1] + 1):
+                held[0, i] = cap.cores[i] if sign > 0 else 0
+            for i in range(node, until + 1):
+                held[1, i] = cap.processors[i] if sign > 0 else 0
+            core = behind
+            continue
         behind = min(cap.first[processor + 1], last + 1)
         count, before = behind - core, held[0, processor]
         after = before + sign * count
         held[0, processor] = after
         watts += count * cap.core_watts[processor]
         beside -= sign * count
-        if count and (before == 0 or after == 0):
+        if before == 0 or after == 0:
             watts += cap.wake_watts[processor]
             beside += sign * cap.cores[processor]
-            node = cap.node[processor]
             if cap.node_watts[node] > 0.0:
                 held[1, node] += sign
                 if held[1, node] == (1 if sign > 0 else 0):
                     watts += cap.node_watts[node]
-        core, processor = behind, processor + 1
+        core = behind
     return sign * watts, beside
 
 
@@ -165,18 +197,23 @@ def _watts_beside(ranges: HeldRanges, cap: Cap, held: Any, size: int) -> float:
         low = max(ranges.idle.first[place], high - size + 1)
         size -= high - low + 1
         core, last = top - high, top - low
-        processor = cap.processor[core]
         while core <= last:
+            processor = cap.processor[core]
+            node, until = cap.node[processor], _last_whole(cap, core, last)
+            if until >= 0:
+                # Nobody holds them at a later time either.
+                watts += cap.whole[0, until + 1] - cap.whole[0, node]
+                core = cap.of_node[until + 1]
+                continue
             behind = min(cap.first[processor + 1], last + 1)
             watts += (behind - core) * cap.core_watts[processor]
-            if behind > core and processor != at and held[0, processor] == 0:
+            if processor != at and held[0, processor] == 0:
                 watts += cap.wake_watts[processor]
-                node = cap.node[processor]
                 if cap.node_watts[node] > 0.0 and held[1, node] == 0 and node != used:
                     used = node
                     watts += cap.node_watts[node]
             at = processor
-            core, processor = behind, processor + 1
+            core = behind
     return watts
 
 
@@ -244,7 +281,8 @@ def hold_under_cap(machine: Machine, ranges: HeldRanges, cap: Cap, job: int) -> 
     state.beside += beside
     state.changes += 1
     state.barred = state.barred_late = math.inf
-    cap.least_watts[job] = _least_watts(ranges, cap, job)
+    if machine.rules.backfill == Backfilling.EASY:
+        cap.least_watts[job] = _least_watts(ranges, cap, job)
     if clock.reserved >= 0 and (end > clock.shadow or end <= clock.now):
         watts, _ = _add_job(ranges, cap, cap.then, job, 1)
         state.level += watts
@@ -257,7 +295,11 @@ def _least_watts(ranges: HeldRanges, cap: Cap, job: int) -> float:
     for i in range(ranges.begin[job], ranges.end[job]):
         core, last = top - ranges.last[i], top - ranges.first[i]
         while core <= last:
-            processor = cap.processor[core]
+            processor, until = cap.processor[core], _last_whole(cap, core, last)
+            if until >= 0:
+                watts += cap.whole[1, until + 1] - cap.whole[1, cap.node[processor]]
+                core = cap.of_node[until + 1]
+                continue
             behind = min(cap.first[processor + 1], last + 1)
             watts += (behind - core) * cap.core_watts[processor]
             if behind - core == cap.cores[processor]:
@@ -394,7 +436,7 @@ def begin_pass_under_cap(cap: Cap) -> None:
     state = cap.state[0]
     if state.seen != state.changes:
         state.seen = state.changes
-        state.round += 1
+        state.passes += 1
 
 
 @part_of_kernel
@@ -429,8 +471,8 @@ def next_under_cap(machine: Machine, queue: RankedQueue, ranges: HeldRanges, cap
                 return place
         else:
             kind = cap.kind[job]
-            if cap.refused[kind] != state.round:
+            if cap.refused[kind] != state.passes:
                 if is_within(machine, ranges, cap, job):
                     return place
-                cap.refused[kind] = state.round
+                cap.refused[kind] = state.passes
         place += 1

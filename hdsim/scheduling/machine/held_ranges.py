@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.kernels.free_ranges import FreeRanges, give, make_free_ranges, take
-from hdsim.kernels.compiling import part_of_kernel
+from hdsim.kernels.compiling import part_of_kernel, uncompiled
 from hdsim.scheduling.machine.state import Floats, Ints
 
 #: The present of the cores.
@@ -72,9 +72,14 @@ def lacks_ranges(held: HeldRanges) -> bool:
 
 def with_ranges(held: HeldRanges) -> HeldRanges:
     """Returns the cores with more space for ranges, if there is too little."""
-    if held.state[0].used + held.cores + 1 <= len(held.first):
+    if not uncompiled(lacks_ranges)(held):
         return held
-    return held._replace(first=np.tile(held.first, 2), last=np.tile(held.last, 2))
+    return held._replace(first=doubled(held.first), last=doubled(held.last))
+
+
+def doubled(values: Any) -> Any:
+    """Returns an array with as much space again behind the values of its last axis."""
+    return np.concatenate([values, np.empty_like(values)], axis=-1)
 
 
 @part_of_kernel

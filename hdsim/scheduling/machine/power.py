@@ -23,7 +23,7 @@ from hdsim.scheduling.machine.sleep import (
     change_nodes,
     choose_awake_first,
     hold_nodes,
-    lacks_spans,
+    lacks_events,
     next_asleep,
     next_change,
     note_freed,
@@ -49,7 +49,7 @@ class Power(NamedTuple):
 @part_of_kernel
 def lacks_power_space(power: Power, sleep: Sleep | None) -> bool:
     """Returns whether the next instant might need more space than there is."""
-    if sleep is not None and lacks_spans(sleep):
+    if sleep is not None and lacks_events(sleep):
         return True
     return lacks_ranges(power.ranges)
 

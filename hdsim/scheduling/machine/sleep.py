@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hdsim.kernels.compiling import part_of_kernel
+from hdsim.kernels.compiling import part_of_kernel, uncompiled
 from hdsim.kernels.heap import Heap, make_heap, pop, push
+from hdsim.kernels.linked_lists import LinkedLists, insert, make_linked_lists, remove
 from hdsim.platform.node_state import NodeState
-from hdsim.scheduling.machine.held_ranges import HeldRanges, add_cores, choose_lowest, put_back, remove_cores
+from hdsim.scheduling.machine.held_ranges import HeldRanges, add_cores, choose_lowest, doubled, put_back, remove_cores
 from hdsim.scheduling.machine.ranked_queue import RankedQueue, next_ranked
 from hdsim.scheduling.machine.state import Bools, Floats, Ints, Machine, end_or_limit, log_start
 from hdsim.scheduling.rules import Backfilling
@@ -25,7 +26,7 @@ _ON, _GOING_DOWN, _OFF, _BOOTING = (
     int(state) for state in (NodeState.ON, NodeState.GOING_DOWN, NodeState.OFF, NodeState.BOOTING)
 )
 _MINUTE = 60.0
-#: Lists of idle nodes, in which each is at most once: those whose time runs, and those whose time is over.
+#: Lists of idle nodes: those whose time runs, and those whose time is over.
 _TIMED, _OVER = 0, 1
 #: Kinds of events.
 _RESUME, _CHANGE, _TIME_OUT = range(3)
@@ -74,14 +75,11 @@ class Sleep(NamedTuple):
         off: (N,) s, when a node that goes down will be off.
         boot: (N,) s, when the boot begins that a node was asked for.
         since: (N,) s, when a node went into its state.
-        list: (N,) which list a node is in, -1 for none.
-        before: (N,) node before it, -1 for none.
-        after: (N,) node behind it.
-        ends: (2, 2) first and last node of each list, -1 for none.
+        lists: Idle nodes whose time runs, and those whose time is over.
         over: (N,) s, when the time of a node in the first list is over.
         number: (N,) number of the event then.
         timeouts: (2, E) s and number of the events at which the time of nodes is over that were idle before.
-        changes: Changes of nodes to come, by date; the item is the number of the event times N plus the node.
+        changes: Changes of neighbouring nodes to come, by date; see `_schedule` for the items.
         freed: (N,) nodes that have become idle since the last pass.
         others: (N,) nodes that are not up whose cores have been put beside those of the nodes that are.
         asked: (N,) nodes that have been asked to boot in this pass.
@@ -109,10 +107,7 @@ class Sleep(NamedTuple):
     off: Floats
     boot: Floats
     since: Floats
-    list: Ints
-    before: Ints
-    after: Ints
-    ends: Any
+    lists: LinkedLists
     over: Floats
     number: Ints
     timeouts: Any
@@ -155,15 +150,10 @@ def make_sleep(
     rates = [-1 if rate == math.inf else int(rate) for rate in (suspend_rate, resume_rate)]
     first = np.searchsorted(node, np.arange(n + 1))
     up = np.flatnonzero(timed)
-    before, after = np.full((2, n), -1)
-    before[up[1:]], after[up[:-1]] = up[:-1], up[1:]
     state = np.zeros(1, SLEEP_STATE).view(np.recarray)
     timeouts = np.zeros((2, 2 * jobs + 16))
     timeouts[0, 0], state.timeouts = suspend_time, int(len(up) > 0)
     state.resumes, state.lowest, state.highest, state.unused, state.sequence = math.inf, n, -1, 0 if cores else -1, 1
-    ends = np.full((2, 2), -1)
-    if len(up):
-        ends[_TIMED] = up[0], up[-1]
     return Sleep(
         state=state,
         suspend_time=float(suspend_time),
@@ -181,10 +171,7 @@ def make_sleep(
         off=np.zeros(n),
         boot=np.zeros(n),
         since=np.zeros(n),
-        list=np.where(timed, _TIMED, -1),
-        before=before,
-        after=after,
-        ends=ends,
+        lists=make_linked_lists(n, 2, up),
         over=np.full(n, float(suspend_time)),
         number=np.zeros(n, np.int64),
         timeouts=timeouts,
@@ -202,39 +189,31 @@ def make_sleep(
 
 
 @part_of_kernel
-def lacks_spans(sleep: Sleep) -> bool:
+def lacks_events(sleep: Sleep) -> bool:
     """Returns whether there might be more events up to the next pass than there is space for."""
-    if sleep.state[0].timeouts + 8 > sleep.timeouts.shape[1]:
-        return True
+    return _lacks_timeouts(sleep) or _lacks_spans(sleep)
+
+
+@part_of_kernel
+def _lacks_timeouts(sleep: Sleep) -> bool:
+    return sleep.state[0].timeouts + 8 > sleep.timeouts.shape[1]
+
+
+@part_of_kernel
+def _lacks_spans(sleep: Sleep) -> bool:
     return sleep.state[0].spans + 4 * len(sleep.idle) > sleep.spans.shape[1]
 
 
 def with_events(sleep: Sleep) -> Sleep:
     """Returns the nodes with more space for events, where there is too little."""
-    state = sleep.state[0]
-    if state.timeouts + 8 > sleep.timeouts.shape[1]:
-        sleep = sleep._replace(timeouts=np.tile(sleep.timeouts, 2))
-    if state.spans + 4 * len(sleep.idle) > sleep.spans.shape[1]:
-        sleep = sleep._replace(spans=np.tile(sleep.spans, 2))
+    if uncompiled(_lacks_timeouts)(sleep):
+        sleep = sleep._replace(timeouts=doubled(sleep.timeouts))
+    if uncompiled(_lacks_spans)(sleep):
+        sleep = sleep._replace(spans=doubled(sleep.spans))
     return sleep
 
 
-# Lists of idle nodes.
-
-
-@part_of_kernel
-def _insert(sleep: Sleep, which: int, node: int, before: int) -> None:
-    """Adds a node that is in no list behind another one, or as the first one behind -1."""
-    after = sleep.ends[which, 0] if before < 0 else sleep.after[before]
-    sleep.list[node], sleep.before[node], sleep.after[node] = which, before, after
-    if before < 0:
-        sleep.ends[which, 0] = node
-    else:
-        sleep.after[before] = node
-    if after < 0:
-        sleep.ends[which, 1] = node
-    else:
-        sleep.before[after] = node
+# Idle nodes.
 
 
 @part_of_kernel
@@ -242,31 +221,14 @@ def _begin_timeout(sleep: Sleep, node: int, date: float) -> None:
     """Has the time of an idle node be over at a date, at the event that there is if that had the node before."""
     if sleep.over[node] != date:
         sleep.over[node], sleep.number[node] = date, sleep.state[0].sequence
-    number, before = sleep.number[node], sleep.ends[_TIMED, 1]
+    number, before = sleep.number[node], sleep.lists.ends[_TIMED, 1]
     while (
         before >= 0
         and sleep.over[before] == date
         and (sleep.number[before] > number or (sleep.number[before] == number and before > node))
     ):
-        before = sleep.before[before]
-    _insert(sleep, _TIMED, node, before)
-
-
-@part_of_kernel
-def _remove(sleep: Sleep, node: int) -> None:
-    """Removes a node from its list, if it is in one."""
-    which, before, after = sleep.list[node], sleep.before[node], sleep.after[node]
-    if which < 0:
-        return
-    if before < 0:
-        sleep.ends[which, 0] = after
-    else:
-        sleep.after[before] = after
-    if after < 0:
-        sleep.ends[which, 1] = before
-    else:
-        sleep.before[after] = before
-    sleep.list[node] = -1
+        before = sleep.lists.before[before]
+    insert(sleep.lists, _TIMED, node, before)
 
 
 @part_of_kernel
@@ -304,10 +266,11 @@ def _enter(sleep: Sleep, node: int, state: int, now: float) -> None:
 
 
 @part_of_kernel
-def _schedule(sleep: Sleep, node: int, date: float) -> None:
-    """Schedules a change of a node."""
-    push(sleep.changes, date, sleep.state[0].sequence * len(sleep.idle) + node)
-    sleep.state[0].sequence += 1
+def _schedule(sleep: Sleep, first: int, last: int, date: float) -> None:
+    """Schedules a change of neighbouring nodes, each an event of its own; the item is (number N + first) N + others."""
+    nodes = len(sleep.idle)
+    push(sleep.changes, date, (sleep.state[0].sequence * nodes + first) * nodes + last - first)
+    sleep.state[0].sequence += last - first + 1
 
 
 @part_of_kernel
@@ -346,51 +309,84 @@ def _power_on(sleep: Sleep, node: int, now: float) -> None:
 @part_of_kernel
 def _suspend(ranges: HeldRanges, sleep: Sleep, now: float) -> None:
     """Switches off nodes whose time is over, as many as the rate allows."""
-    state, rate = sleep.state[0], sleep.suspend_rate
-    while sleep.ends[_OVER, 0] >= 0:
+    state, rate, lists = sleep.state[0], sleep.suspend_rate, sleep.lists
+    first, last, off, resumes = 0, -1, 0.0, math.inf
+    while lists.ends[_OVER, 0] >= 0:
         if 0 <= rate <= state.recent:
             oldest = sleep.suspended[state.suspended]
             if now < oldest + _MINUTE:
-                if state.resumes == math.inf:
-                    state.resumes, state.resumes_number = oldest + _MINUTE, state.sequence
-                    state.sequence += 1
-                return
+                resumes = oldest + _MINUTE
+                break
             state.suspended, state.recent = (state.suspended + 1) % rate, state.recent - 1
-        node = sleep.ends[_OVER, 0]
-        _remove(sleep, node)
+        node = lists.ends[_OVER, 0]
+        remove(lists, node)
         if rate >= 0:
             sleep.suspended[(state.suspended + state.recent) % rate] = now
             state.recent += 1
         _enter(sleep, node, _GOING_DOWN, now)
         sleep.ready[node], sleep.off[node] = math.inf, now + sleep.seconds[0, node]
-        _schedule(sleep, node, sleep.off[node])
-        remove_cores(ranges, sleep.first[node], sleep.first[node + 1] - 1)
+        if node != last + 1 or sleep.off[node] != off:
+            _go_down(ranges, sleep, first, last, off)
+            first, off = node, sleep.off[node]
+        last = node
+    _go_down(ranges, sleep, first, last, off)
+    if resumes < math.inf and state.resumes == math.inf:
+        state.resumes, state.resumes_number = resumes, state.sequence
+        state.sequence += 1
 
 
 @part_of_kernel
-def _change(machine: Machine, ranges: HeldRanges, sleep: Sleep, node: int, now: float) -> None:
-    """Makes the changes of a node that are due."""
-    if sleep.node_state[node] == _GOING_DOWN and sleep.off[node] <= now:
-        _enter(sleep, node, _OFF, now)
-    if sleep.node_state[node] == _OFF and sleep.ready[node] < math.inf and sleep.boot[node] <= now:
-        _enter(sleep, node, _BOOTING, now)
-        _schedule(sleep, node, sleep.ready[node])
-    if sleep.node_state[node] == _BOOTING and sleep.ready[node] <= now:
-        _enter(sleep, node, _ON, now)
-        sleep.ready[node] = 0.0
-        state, entry = sleep.state[0], sleep.queue[0, node]
-        while entry >= 0:
-            job, following = sleep.waiting[0, entry], sleep.waiting[1, entry]
-            sleep.missing[job] -= 1
-            if sleep.missing[job] == 0:
-                state.starting -= 1
-                machine.starting_time[job] = now
-                log_start(machine, job, end_or_limit(machine, job, now + machine.jobs.runtime[job]))
-            sleep.waiting[1, entry], state.unused = state.unused, entry
-            entry = following
-        sleep.queue[0, node] = sleep.queue[1, node] = -1
-        if sleep.idle[node]:
-            add_cores(ranges, sleep.first[node + 1] - sleep.idle[node], sleep.first[node + 1] - 1)
+def _go_down(ranges: HeldRanges, sleep: Sleep, first: int, last: int, off: float) -> None:
+    """Takes the cores of neighbouring nodes, if there are any, that go down until a date."""
+    if first <= last:
+        _schedule(sleep, first, last, off)
+        remove_cores(ranges, sleep.first[first], sleep.first[last + 1] - 1)
+
+
+@part_of_kernel
+def _change(machine: Machine, ranges: HeldRanges, sleep: Sleep, first: int, last: int, now: float) -> None:
+    """Makes the changes of neighbouring nodes that are due."""
+    begin, end, ready, core, behind = 0, -1, 0.0, 0, 0
+    for node in range(first, last + 1):
+        if sleep.node_state[node] == _GOING_DOWN and sleep.off[node] <= now:
+            _enter(sleep, node, _OFF, now)
+        if sleep.node_state[node] == _OFF and sleep.ready[node] < math.inf and sleep.boot[node] <= now:
+            _enter(sleep, node, _BOOTING, now)
+            if node != end + 1 or sleep.ready[node] != ready:
+                if begin <= end:
+                    _schedule(sleep, begin, end, ready)
+                begin, ready = node, sleep.ready[node]
+            end = node
+        if sleep.node_state[node] == _BOOTING and sleep.ready[node] <= now:
+            _come_up(machine, sleep, node, now)
+            if sleep.idle[node]:
+                if sleep.first[node + 1] - sleep.idle[node] != behind:
+                    if core < behind:
+                        add_cores(ranges, core, behind - 1)
+                    core = sleep.first[node + 1] - sleep.idle[node]
+                behind = sleep.first[node + 1]
+    if begin <= end:
+        _schedule(sleep, begin, end, ready)
+    if core < behind:
+        add_cores(ranges, core, behind - 1)
+
+
+@part_of_kernel
+def _come_up(machine: Machine, sleep: Sleep, node: int, now: float) -> None:
+    """Takes note that a node is up, and begins the jobs that have waited for it last."""
+    _enter(sleep, node, _ON, now)
+    sleep.ready[node] = 0.0
+    state, entry = sleep.state[0], sleep.queue[0, node]
+    while entry >= 0:
+        job, following = sleep.waiting[0, entry], sleep.waiting[1, entry]
+        sleep.missing[job] -= 1
+        if sleep.missing[job] == 0:
+            state.starting -= 1
+            machine.starting_time[job] = now
+            log_start(machine, job, end_or_limit(machine, job, now + machine.jobs.runtime[job]))
+        sleep.waiting[1, entry], state.unused = state.unused, entry
+        entry = following
+    sleep.queue[0, node] = sleep.queue[1, node] = -1
 
 
 @part_of_kernel
@@ -408,27 +404,30 @@ def next_change(sleep: Sleep) -> float:
 def change_nodes(machine: Machine, ranges: HeldRanges, sleep: Sleep, now: float) -> None:
     """Makes all events of nodes at a date, that of the next one, in the order in which they were scheduled."""
     state, nodes, changes = sleep.state[0], len(sleep.idle), sleep.changes
+    squared = nodes * nodes
     machine.clock[0].now = now
     while next_change(sleep) == now:
         number, kind, passed = float(state.sequence), _RESUME, state.passed
         if state.resumes == now:
             number = float(state.resumes_number)
-        if changes.length[0] and changes.key[0] == now and changes.item[0] // nodes < number:
-            number, kind = float(changes.item[0] // nodes), _CHANGE
+        if changes.length[0] and changes.key[0] == now and changes.item[0] // squared < number:
+            number, kind = float(changes.item[0] // squared), _CHANGE
         if passed < state.timeouts and sleep.timeouts[0, passed] == now and sleep.timeouts[1, passed] < number:
             number, kind = sleep.timeouts[1, passed], _TIME_OUT
         if kind == _CHANGE:
-            _change(machine, ranges, sleep, pop(changes) % nodes, now)
+            item = pop(changes)
+            node = item // nodes % nodes
+            _change(machine, ranges, sleep, node, node + item % nodes, now)
             continue
         # Nodes that have served a job until this very instant begin anew.
         _begin_timeouts(sleep, now)
         if kind == _TIME_OUT:
             state.passed += 1
-            first = sleep.ends[_TIMED, 0]
+            first = sleep.lists.ends[_TIMED, 0]
             while first >= 0 and sleep.over[first] == now and sleep.number[first] == number:
-                _remove(sleep, first)
-                _insert(sleep, _OVER, first, sleep.ends[_OVER, 1])
-                first = sleep.ends[_TIMED, 0]
+                remove(sleep.lists, first)
+                insert(sleep.lists, _OVER, first, sleep.lists.ends[_OVER, 1])
+                first = sleep.lists.ends[_TIMED, 0]
         else:
             state.resumes = math.inf
         _suspend(ranges, sleep, now)
@@ -455,8 +454,12 @@ def settle_nodes(machine: Machine, sleep: Sleep) -> None:
     """Begins the time-outs of nodes that are idle after a pass, and schedules the boots that it has asked for."""
     state = sleep.state[0]
     _begin_timeouts(sleep, machine.clock[0].now)
-    for i in range(state.asked):
-        _schedule(sleep, sleep.asked[i], sleep.boot[sleep.asked[i]])
+    begin = 0
+    for i in range(1, state.asked + 1):
+        first, last = sleep.asked[begin], sleep.asked[i - 1]
+        if i == state.asked or sleep.asked[i] != last + 1 or sleep.boot[last + 1] != sleep.boot[first]:
+            _schedule(sleep, first, last, sleep.boot[first])
+            begin = i
     state.asked = 0
 
 
@@ -558,7 +561,7 @@ def hold_nodes(machine: Machine, ranges: HeldRanges, sleep: Sleep, job: int, req
             if node != at:
                 at = node
                 if sleep.node_state[node] == _ON:
-                    _remove(sleep, node)
+                    remove(sleep.lists, node)
                 else:
                     _power_on(sleep, node, now)
                     ready = max(ready, sleep.ready[node])
