@@ -19,10 +19,7 @@ SMALL = ("platform=teaching", "workload.jobs=20")
 def told(*given: str, config_name: str = "config", swept: bool = False) -> list[str]:
     composer = Composer(config_name=config_name)
     prepared = composer.overrides(given)
-    if swept:
-        configs = [each.config for each in composer.sweep(prepared)]
-    else:
-        configs = [composer.compose(prepared)]
+    configs = [each.config for each in composer.sweep(prepared)] if swept else [composer.compose(prepared)]
     return idle_keys(given, configs, swept=swept)
 
 
@@ -85,7 +82,7 @@ def test_directories_of_sweeps_are_none_of_runs() -> None:
 @pytest.mark.parametrize("prefix", ["", "+", "++"])
 def test_rules_of_a_site_need_an_agent_that_reads_them(prefix: str) -> None:
     rule = f"{prefix}site.slurm.parameters.bf_interval=60"
-    with pytest.raises(ConfigError, match="expected site=FOLDER before it.* or agent=slurm; got agent=easy"):
+    with pytest.raises(ConfigError, match=r"expected site=FOLDER before it.* or agent=slurm; got agent=easy"):
         told("agent=easy", rule)
     assert told("agent=slurm", rule) == []
     (line,) = told("experiment=consolidation", rule)
