@@ -104,14 +104,16 @@ def idle_keys(overrides: Sequence[str], configs: Sequence[Mapping[str, Any]], *,
         swept: Whether they are runs of a sweep.
     """
     given = dict.fromkeys(text.partition("=")[0].lstrip("+~").replace("/", ".") for text in overrides)
-    hydra = _OF_RUNS if swept else _OF_SWEEPS
-    lines = [f"{name}: changes nothing {hydra[key]}" for name in given for key in hydra if _is_of(name, key)]
+    acting, idle = (_OF_SWEEPS, _OF_RUNS) if swept else (_OF_RUNS, _OF_SWEEPS)
+    lines = []
+    if not any(_is_of(name, key) for name in given for key in acting):  # both are given where it may be either
+        lines = [f"{name}: changes nothing {idle[key]}" for name in given for key in idle if _is_of(name, key)]
     if not all({"workload", "agent", "backend"} <= set(config) for config in configs):  # no replays or trainings
         return lines
     given.pop("site", None)  # It brings platform and jobs as well.
     for name in given:
-        idle = [key.otherwise for key in _KEYS if _is_of(name, key.name) and not any(map(key.acts, configs))]
-        lines += [f"{name}: changes nothing {otherwise}" for otherwise in idle[:1]]
+        others = [key.otherwise for key in _KEYS if _is_of(name, key.name) and not any(map(key.acts, configs))]
+        lines += [f"{name}: changes nothing {otherwise}" for otherwise in others[:1]]
     return lines
 
 

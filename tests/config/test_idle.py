@@ -76,6 +76,8 @@ def test_directories_of_sweeps_are_none_of_runs() -> None:
     assert line == "hydra.run.dir: changes nothing in a sweep, whose directory is hydra.sweep.dir"
     (line,) = told("hydra.sweep.dir=here")
     assert line == "hydra.sweep.dir: changes nothing without -m; the directory of a run is hydra.run.dir"
+    for swept in (False, True):
+        assert told("agent=fcfs", "hydra.run.dir=here", "hydra.sweep.dir=here", swept=swept) == []
     assert told("hydra/launcher=basic") == ["hydra.launcher: changes nothing without -m"]
 
 
