@@ -57,7 +57,7 @@ class Answer:
         groups: Mean waits of groups by series: ``recorded``, ``simulated`` and ``changed``.
         winners: Users with account, jobs and change of the mean wait in seconds; those whose wait is shorter.
         losers: The same of those whose wait is longer.
-        rejected: Jobs that the changes keep from running, by reason.
+        rejected: Jobs that the changes keep from running, by reason; they are in no mean.
         facts: Means of all jobs and further numbers, by name.
         amounts: Energy and what belongs to it.
     """
