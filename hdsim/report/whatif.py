@@ -195,7 +195,8 @@ def render(answer: Answer) -> str:
             if group.kind == kind:
                 cells = [Cell(escape(group.name), group.name), Cell(f"{group.jobs:,}", float(group.jobs))]
                 values = [*group.means.values(), math.nan, math.nan]
-                cells += [Cell(escape(cell), value) for cell, value in zip(_cells(answer, group), values, strict=False)]
+                told = [" to ".join(map(_unbroken, cell.split(" to "))) for cell in _cells(answer, group)]
+                cells += [Cell(cell, value) for cell, value in zip(told, values, strict=False)]
                 rows.append(cells)
         parts.append(
             _section(
@@ -211,6 +212,11 @@ def render(answer: Answer) -> str:
             ]
             parts.append(_section(name, sortable(name, ["user (account)", "jobs", "change"], rows)))
     return page(title, manifest, heading(title, answer.site, "", facts, manifest), "".join(parts) + script(), [])
+
+
+def _unbroken(text: str) -> str:
+    """A text in HTML, in which a line does not break."""
+    return escape(text).replace(" ", "&nbsp;")
 
 
 def _section(title: str, content: str) -> str:
