@@ -44,6 +44,15 @@ def _manages_power(config: Mapping[str, Any]) -> bool:
     return not fixed or sleeps or power.get("cap") is not None or power.get("frequency") is not None
 
 
+def _has_load(config: Mapping[str, Any]) -> bool:
+    return any(isinstance(config["facility"].get(key), list) for key in ("pue", "efficiency"))
+
+
+def _is_drawn(config: Mapping[str, Any]) -> bool:
+    series = (config["facility"].get(key) for key in ("price", "carbon", "temperature"))
+    return any(isinstance(one, Mapping) and {"mean", "error"} & set(one) for one in series)
+
+
 _BSP = ("communication", "pattern", "imbalance", "latency", "bandwidth")
 _KEYS = (
     _Key(
@@ -77,6 +86,8 @@ _KEYS = (
         "without agent.backfill",
     ),
     _Key("agent.gain", lambda config: config["agent"].get("plan", "rule") == "rule", "without agent.plan=rule"),
+    _Key("facility.capacity", _has_load, "without a table of facility.pue or facility.efficiency by load"),
+    _Key("facility.seed", _is_drawn, "without a generated series or errors of forecasts"),
     _Key("env", lambda config: "train" in config, "of a replay: agent.checkpoint has the decision problem"),
     _Key("power", _manages_power, "with a classic agent and without a time-out, a cap or a frequency"),
     _Key("power.cap_kind", lambda config: config["power"].get("cap") is not None, "without power.cap"),

@@ -93,6 +93,9 @@ def _idle(config: Mapping[str, Any], inputs: Inputs) -> Iterator[str]:
         yield f"workload.frequency_bound: changes nothing, as the processors of {platform.name} have no frequencies"
     if config["workload"]["cores_per_pod"] is not None and platform.kind == CORES:
         yield "workload.cores_per_pod: changes nothing on a platform of cores (platform.kind=quantities)"
+    failures = config["failures"]
+    if failures.get("recovery") == "checkpoint" and not failures.get("checkpoint_interval") and not jobs.has_programs:
+        yield "failures.recovery: changes nothing, as no job has checkpoints (failures.checkpoint_interval)"
     if config["agent"].get("estimates") == "last_two" and (jobs.user < 0).all():
         yield "agent.estimates: changes nothing, as no job has a user"
     if "defer" in config["agent"] and slack_of(jobs) is None:

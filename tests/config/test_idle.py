@@ -34,6 +34,12 @@ def told(*given: str, config_name: str = "config", swept: bool = False) -> list[
         ("agent.multifactor.weight_age=3", "agent.backfill_order=multifactor agent.backfill=easy", "without the order"),
         ("agent.backfill_order=sjf", "agent.backfill=easy", "without agent.backfill"),
         ("power.cap_kind=soft", "power.cap=0.8", "without power.cap"),
+        (
+            "facility.price=0.2 facility.capacity=100",
+            "facility.pue=[[0,2],[1,1.3]]",
+            "without a table of facility.pue or",
+        ),
+        ("facility.carbon=300 facility.seed=3", "facility.price={mean:0.1}", "without a generated series or errors"),
         ("power.repair=1h", "power.boot_failure=0.1", "without power.boot_failure"),
         ("power=states", "power.cap=0.8", "with a classic agent and without a time-out, a cap or a frequency"),
         ("power=suspend power.suspend_time=null", "power.suspend_time=1h", "with a classic agent"),
@@ -43,7 +49,8 @@ def test_a_key_that_needs_another_one(idle: str, acting: str, otherwise: str) ->
     beside = ["power=suspend"] if "power." in idle and "power=" not in idle else []
     beside += ["workload=lublin"] if "status" in idle else []
     (line, *_) = told(*beside, *idle.split())
-    assert line.startswith(f"{idle.split()[0].partition('=')[0]}: changes nothing {otherwise}")
+    key = next(text for text in reversed(idle.split()) if "time=null" not in text).partition("=")[0]
+    assert line.startswith(f"{key}: changes nothing {otherwise}")
     beside = [] if "status" in idle else beside
     assert told(*beside, *idle.split(), *acting.split()) == []
 
@@ -114,6 +121,10 @@ def test_rules_of_a_site_need_an_agent_that_reads_them(prefix: str) -> None:
         (
             "workload.cores_per_pod=2",
             "workload.cores_per_pod: changes nothing on a platform of cores (platform.kind=quantities)",
+        ),
+        (
+            "failures=exponential failures.recovery=checkpoint",
+            "failures.recovery: changes nothing, as no job has checkpoints (failures.checkpoint_interval)",
         ),
         ("agent=easy++", "agent.estimates: changes nothing, as no job has a user"),
         (
