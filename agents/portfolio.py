@@ -11,6 +11,7 @@ import numpy as np
 
 from hdsim.agents.classic import ClassicAgent
 from hdsim.cluster.frequencies import refuse_frequencies
+from hdsim.cluster.node_states import refuse_sleep
 from hdsim.cluster.power_budget import refuse_hard_caps
 from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
@@ -41,7 +42,8 @@ class Portfolio(ClassicAgent):
     first, and those that waited then, of which the last `window` are kept. The run time of a job that
     has not ended is drawn from ended ones with requested times alike (see :class:`hdsim.scheduling.past.Past`): with
     requested times all schedulers but the serving one, which has put the longest requests off, would seem to block
-    the machine. Nothing of the future is known, and no contention, messages, failures or power management.
+    the machine. Nothing of the future is known, and no contention, messages or failures; hard caps, frequencies and
+    nodes that sleep are refused.
 
     Attributes:
         experts: The schedulers by name.
@@ -116,11 +118,12 @@ class Portfolio(ClassicAgent):
         """Creates the queues.
 
         Raises:
-            ConfigError: There is a hard cap.
+            ConfigError: There is a hard cap, nodes sleep, or jobs have other frequencies than the nominal one.
         """
         super().begin(cluster)
         refuse_hard_caps(cluster.budget, "portfolio")
         refuse_frequencies(cluster.frequencies, "portfolio")
+        refuse_sleep(cluster.node_states, "portfolio")
         self._seen = Past(cluster)
         self._came = sum(state != FinalState.NOT_SUBMITTED for state in cluster.state)
         # A choice is due now if there is a past, as for an agent that takes over.

@@ -146,6 +146,11 @@ class PowerManagement:
         """Whether jobs may run at another frequency than the nominal one without a decision of the agent."""
         return self.slows or self.frequency is not None
 
+    @property
+    def times_out(self) -> bool:
+        """Whether idle nodes may go down without a decision of the agent."""
+        return self.suspend_time < math.inf or type(self).timeout is not PowerManagement.timeout
+
     def timeout(self, nodes: Ints, cluster: Cluster) -> Floats | float:
         """(n,) or one for all, seconds for which nodes that have just become idle stay up; infinite for always.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -121,15 +121,27 @@ def launch(
         from hdsim.cli.sweep import run_sweep
 
         with stoppable():
-            run_sweep(command, composer, given, jobs, shard, live)
+            run_sweep(command, composer, given, jobs, shard, live, partial(warn_of_idle, overrides, swept=True))
     elif jobs > 1 or shard:
         raise ConfigError("expected a sweep (-m)", where="--shard" if shard else "--jobs")
     else:
-        _single(command, report, composer, given)
+        _single(command, report, composer, given, partial(warn_of_idle, overrides, swept=False))
+
+
+def warn_of_idle(overrides: Sequence[str], configs: Sequence[Mapping[str, Any]], *, swept: bool) -> None:
+    """Tells which of the overrides change nothing in any run of these configurations."""
+    from hdsim.config.idle import idle_keys
+
+    for line in idle_keys(overrides, configs, swept=swept):
+        click.echo(f"hdsim: warning: {line}", err=True)
 
 
 def _single(
-    command: Command, report: Callable[[Any, RunOutcome], None], composer: Composer, given: Sequence[str]
+    command: Command,
+    report: Callable[[Any, RunOutcome], None],
+    composer: Composer,
+    given: Sequence[str],
+    warn: Callable[[Sequence[Mapping[str, Any]]], None],
 ) -> None:
     from hdsim.results.run_directory.directory import check_place
     from hdsim.results.run_directory.lock import Lock
@@ -141,6 +153,7 @@ def _single(
         check_place(directory, config)
         lock = Lock.of(directory)
     inputs = command.build(config)
+    warn([config])
     directory = composition.claim().absolute()
     lock = lock or Lock.of(directory)  # before anything is written there
     try:

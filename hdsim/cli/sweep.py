@@ -6,13 +6,13 @@ import contextlib
 import io
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, redirect_stderr
 from pathlib import Path
 from shutil import get_terminal_size
 from statistics import fmean
 from time import perf_counter
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from tqdm import tqdm
@@ -42,10 +42,12 @@ def run_sweep(
     jobs: int,
     shard: tuple[int, int] | None,
     live: int | None,
+    warn: Callable[[Sequence[Mapping[str, Any]]], None],
 ) -> None:
     """Runs a sweep and prints its progress and its results.
 
     It runs in `jobs` processes, of a shard its part alone, and is shown on a page at the port `live`, 0 for a free one.
+    `warn` is called with the configurations before the first run.
 
     Raises:
         HdsimError: A configuration is wrong.
@@ -60,6 +62,7 @@ def run_sweep(
     sweep = plan(composer, given)
     part = sweep.shard(*shard) if shard else sweep
     check_all(command, part.runs)
+    warn([run.config for run in sweep.runs])
     if warning := idle_seeds(run.config for run in part.runs):
         click.echo(f"hdsim: warning: {warning}", err=True)
     shards = f" of {len(sweep.runs)} runs (shard {shard[0]}/{shard[1]})" if shard else " runs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -63,7 +64,7 @@ def whatif(
     from hdsim.site.changes import changed
     from hdsim.site.electricity import assumed, electricity_of, with_power
     from hdsim.site.model import load_site
-    from hdsim.site.waits import calibrate, groups_of, reserved, tables, winners
+    from hdsim.site.waits import calibrate, comparable, groups_of, reserved, tables, winners
     from hdsim.site.workload import read_log
     from hdsim.util.plugins import optional
 
@@ -88,9 +89,11 @@ def whatif(
     won: tuple[Any, Any] = ([], [])
     rejected: dict[str, int] = {}
     if after is not None:
-        series["changed"] = _waits(after)
+        series = comparable({**series, "changed": _waits(after)})
         won = winners(jobs, series["simulated"], series["changed"])
         rejected = _rejected(before, after)
+        if new := int((np.isnan(before.starting_time) & ~np.isnan(after.starting_time)).sum()):
+            facts["run only after the changes"] = f"{new:,} (in no mean)"
         facts["begin"] += _resumed(after).replace("; ", "; with the changes ", 1)
         facts["mean wait"] = _means(series)
         facts["utilization"] += f" before, {after.metrics['utilization']:.3f} after"
@@ -195,7 +198,8 @@ def _replay(
     agent = SlurmAgent(site)
     agent.names_nodes = False
     managed = {"_target_": "hdsim.power.PowerManagement", **power} if power else "none"
-    return simulate(platform, jobs, agent, progress=shown, facility=facility or "none", power=managed)
+    bar = shown and sys.stderr.isatty()
+    return simulate(platform, jobs, agent, progress=bar, facility=facility or "none", power=managed)
 
 
 def _has_power(result: Result) -> bool:

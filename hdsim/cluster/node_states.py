@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hdsim.errors import ConfigError
 from hdsim.platform.node_state import NodeState
 from hdsim.util.copies import with_own_containers
 
@@ -19,6 +20,20 @@ _ON, _GOING_DOWN, _OFF, _BOOTING = (
     int(state) for state in (NodeState.ON, NodeState.GOING_DOWN, NodeState.OFF, NodeState.BOOTING)
 )
 _MINUTE = 60.0
+
+
+def refuse_sleep(states: NodeStates | None, name: str) -> None:
+    """Refuses nodes that sleep for an agent that plans without them.
+
+    Args:
+        states: Those of the cluster, None where nodes do not sleep.
+        name: Name of the agent.
+
+    Raises:
+        ConfigError: Idle nodes go down by power management.
+    """
+    if states is not None and states.time_out:
+        raise ConfigError(f"expected no nodes that sleep with {name}, which plans with all nodes up", where="power")
 
 
 class NodeStates:
@@ -36,16 +51,19 @@ class NodeStates:
         confirmed: Nodes whose present change is over, where the backend says so by `confirm`; None where it is over at
             its date.
         spans: (node, state, begin, end) of every stay in another state that is over.
+        time_out: Idle nodes go down without a decision of the scheduler.
 
     Args:
         platform: The platform.
         resume_rate: Most boots that begin within 60 s, may be infinite.
+        time_out: See above.
     """
 
     __deepcopy__ = with_own_containers
 
-    def __init__(self, platform: Platform, resume_rate: float = math.inf) -> None:
+    def __init__(self, platform: Platform, resume_rate: float = math.inf, *, time_out: bool = False) -> None:
         nodes = platform.n_nodes
+        self.time_out = time_out
         self.state: Ints = np.zeros(nodes, np.int64)
         self.ready: Floats = np.zeros(nodes)
         self.n_away = self.changes = 0

@@ -190,6 +190,7 @@ class Cluster:
         needs_processors: The backend needs to know which processors a job is on.
         nodes_fail: `fail` will be called.
         resume_rate: Most nodes that begin to boot within 60 s, may be infinite; None where nodes do not sleep.
+        time_out: Idle nodes go down without a decision of the scheduler.
         caps: Limits on the power of nodes; with `resume_rate`.
         frequency: Frequency of jobs for which the scheduler has chosen none, GHz; None for the nominal one.
         slows: Jobs that would break a hard cap start at the highest frequency at which they do not, if there is one.
@@ -221,6 +222,7 @@ class Cluster:
         needs_processors: bool = False,
         nodes_fail: bool = False,
         resume_rate: float | None = None,
+        time_out: bool = False,
         caps: Sequence[Cap] = (),
         frequency: float | None = None,
         slows: bool = False,
@@ -266,7 +268,7 @@ class Cluster:
         self.can_suspend = False
         self.calls: list[float] = []
         self.nodes_fail = nodes_fail
-        self.node_states = None if resume_rate is None else NodeStates(platform, resume_rate)
+        self.node_states = None if resume_rate is None else NodeStates(platform, resume_rate, time_out=time_out)
         self.suspend_time: float | None = None
         self.caps = tuple(caps)
         hard = [cap for cap in caps if cap.hard]

@@ -521,7 +521,8 @@ def _with_site(given: list[str], *, trains: bool) -> list[str]:
 
 def _with_bare_site(given: list[str]) -> list[str]:
     """Returns overrides in which rules without a site add to those of any platform and workload (hdsim.site.bare)."""
-    rules = [text for text in given if text.startswith(("site.", "site/")) and not text.startswith("site.path=")]
+    plain_texts = [text.lstrip("+~") for text in given]
+    rules = [text for text in plain_texts if text.startswith(("site.", "site/")) and not text.startswith("site.path=")]
     if not rules:
         return given
     agents = [text for text in given if text.startswith("agent=")]

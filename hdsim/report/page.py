@@ -206,9 +206,9 @@ def decimals(values: Iterable[float], *, largest: bool = False) -> Callable[[flo
     if not found or max(found) >= 1e9:
         return format_number
     if all(size == int(size) for size in found):
-        return "{:,.0f}".format
+        return "{:z,.0f}".format
     low, high = (math.floor(math.log10(one)) for one in (min(found), max(found)))
-    return f"{{:,.{max(min(3 - (high if largest else low), 5 - high, 4), 0)}f}}".format
+    return f"{{:z,.{max(min(3 - (high if largest else low), 5 - high, 4), 0)}f}}".format
 
 
 def lone(name: str, values: Iterable[float]) -> Scale:

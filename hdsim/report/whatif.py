@@ -58,7 +58,7 @@ class Answer:
         groups: Mean waits of groups by series: ``recorded``, ``simulated`` and ``changed``.
         winners: Users with account, jobs and change of the mean wait in seconds; those whose wait is shorter.
         losers: The same of those whose wait is longer.
-        rejected: Jobs that the changes keep from running, by reason.
+        rejected: Jobs that the changes keep from running, by reason; they are in no mean.
         facts: Means of all jobs and further numbers, by name.
         amounts: Energy and what belongs to it.
     """
@@ -201,10 +201,17 @@ def render(answer: Answer) -> str:
     manifest = {"versions": {"hdsim": __version__}, "config": {"changes": list(answer.changes)}}
     parts = []
     for table in _tables(answer):
-        rows = [[Cell(escape(cell), key) for cell, key in row] for row in table.rows]
+        rows = [[_cell(text, key, place) for place, (text, key) in enumerate(row)] for row in table.rows]
         content = sortable(table.title, table.heads, rows)
         parts.append(f"<section class='part'><h2>{escape(table.title)}</h2>{content}</section>")
     return page(title, manifest, heading(title, answer.site, "", facts, manifest), "".join(parts) + script(), [])
+
+
+def _cell(text: str, key: str | float, place: int) -> Cell:
+    """A cell; behind the name in the first column, lines break only between the two ends of an interval."""
+    if not place:
+        return Cell(escape(text), key)
+    return Cell(" to ".join(escape(end).replace(" ", "&nbsp;") for end in text.split(" to ")), key)
 
 
 def write_page(answer: Answer, path: Path) -> None:

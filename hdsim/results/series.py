@@ -188,7 +188,9 @@ def load_imbalance(result: Replay) -> StepFunction:
     mean = accumulate(times, change / len(capacity), result.end_time)
     square = accumulate(times, change * (2 * after - change) / len(capacity), result.end_time)
     times = distinct(mean.times, square.times)
-    return StepFunction(times, np.sqrt(np.maximum(square.at(times) - mean.at(times) ** 2, 0.0)), result.end_time)
+    variance = square.at(times) - mean.at(times) ** 2
+    rounding = 8 * np.finfo(float).eps * np.sqrt(len(change))  # of running sums
+    return StepFunction(times, np.sqrt(np.where(variance > rounding, variance, 0.0)), result.end_time)
 
 
 def running_jobs(result: Replay) -> StepFunction:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hdsim.config.inputs import read_platform, read_workload
 from hdsim.errors import ConfigError
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from hdsim.results.result import Result
     from hdsim.scheduling.agent import Agent
     from hdsim.workload.model import Workload
+
+log = logging.getLogger(__name__)
 
 #: Most jobs of a replay whose kernels are interpreted.
 _FEW_JOBS = 32
@@ -69,6 +74,34 @@ def build_replay(config: Mapping[str, Any]) -> Inputs:
     return Inputs(platform, workload, agent, backend)
 
 
+def _idle(config: Mapping[str, Any], inputs: Inputs) -> Iterator[str]:
+    """Yields a line for each choice that changes nothing for these jobs on this platform."""
+    from hdsim.platform.schema import CORES
+    from hdsim.workload.slack import slack_of
+
+    platform, jobs = inputs.platform, inputs.workload
+    if not inputs.backend.capabilities.known_jobs or config["workload"]["cluster"]:
+        return
+    contention, network = (make_model(group, config[group], platform) for group in ("contention", "network"))
+    if contention is not None and not contention.applies(jobs):
+        yield "contention: changes nothing, as no job or no processor has a memory bandwidth"
+    if network is not None and not jobs.has_programs:
+        yield "network: changes nothing, as no job sends messages (workload.bsp.supersteps)"
+    if config["backend"].get("kill_at_walltime") and not np.isfinite(jobs.walltime).any():
+        yield "backend.kill_at_walltime: changes nothing, as no job has a kill limit (workload.walltime=requested)"
+    if config["workload"].get("frequency_bound") is not None and platform.frequencies is None:
+        yield f"workload.frequency_bound: changes nothing, as the processors of {platform.name} have no frequencies"
+    if config["workload"]["cores_per_pod"] is not None and platform.kind == CORES:
+        yield "workload.cores_per_pod: changes nothing on a platform of cores (platform.kind=quantities)"
+    failures = config["failures"]
+    if failures.get("recovery") == "checkpoint" and not failures.get("checkpoint_interval") and not jobs.has_programs:
+        yield "failures.recovery: changes nothing, as no job has checkpoints (failures.checkpoint_interval)"
+    if config["agent"].get("estimates") == "last_two" and (jobs.user < 0).all():
+        yield "agent.estimates: changes nothing, as no job has a user"
+    if "defer" in config["agent"] and slack_of(jobs) is None:
+        yield "agent: puts no job off, as none has slack (workload.slack.share)"
+
+
 def replay(
     config: Mapping[str, Any], inputs: Inputs, directory: Path, progress: Shown | None = None
 ) -> tuple[Result, dict[str, Any]]:
@@ -76,6 +109,8 @@ def replay(
 
     `progress` is as in :func:`hdsim.simulation.simulation.simulate`; None is a bar on a terminal.
     """
+    for line in _idle(config, inputs):
+        log.warning(line)
     options = {key: config[key] for key in (*MODELS, "seed")}
     if "facility" in config:
         options["facility"] = config["facility"]

@@ -166,6 +166,7 @@ def set_up(
         needs_processors=model is not None or workload.has_programs,
         nodes_fail=breakdowns is not None,
         resume_rate=None if management is None else management.resume_rate,
+        time_out=management is not None and management.times_out,
         caps=() if management is None else management.caps,
         frequency=None if management is None else management.frequency,
         slows=management is not None and management.slows,

@@ -148,6 +148,12 @@ def _mean(waits: Floats) -> float:
     return float(np.nanmean(waits)) if not np.isnan(waits).all() else math.nan
 
 
+def comparable(series: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Returns waits by series, all NaN for jobs that start in only one of the series ``simulated`` and ``changed``."""
+    alike = np.isnan(series["simulated"]) == np.isnan(series["changed"])
+    return {name: np.where(alike, waits, np.nan) for name, waits in series.items()}
+
+
 def calibrate(groups: Mapping[str, Sequence[str]], recorded: Floats, simulated: Floats) -> Calibration:
     """Returns how well simulated waits agree with recorded ones, over the jobs that have both."""
     unit = "week" if "week" in groups else "day"

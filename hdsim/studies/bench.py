@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,33 @@ from hdsim.simulation.windows import metric_of
 from hdsim.studies.measures.windows import TAIL, WAITS, Contender, contenders
 from hdsim.util.inputs import parse_json, read_bytes
 from hdsim.util.resources import bundled
+from hdsim.util.rules import INTEGERS, NOT_NEGATIVE, TEXT, Rule, integers_from, is_finite, require
 from hdsim.util.version import __version__
 
 #: Version of the format of submissions.
 FORMAT = 1
 Told = Callable[[str], None]
+
+_ANY_TEXT = Rule("a text", lambda value: isinstance(value, str))
+_DIGESTS = Rule(
+    "a mapping from files to their sha256",
+    lambda value: isinstance(value, dict) and all(map(_ANY_TEXT.accepts, value.values())),
+)
+_INTERVAL = Rule(
+    "a list of a number, or of a number and its interval",
+    lambda value: isinstance(value, list) and len(value) in (1, 3) and all(map(is_finite, value)),
+)
+_WAITS = Rule(
+    f"numbers by {', '.join(WAITS)}",
+    lambda value: isinstance(value, dict) and set(value) == set(WAITS) and all(map(is_finite, value.values())),
+)
+#: Values of a submission, and of its cases.
+_RULES = dict.fromkeys(("id", "agent"), TEXT)
+_RULES |= dict.fromkeys(("definition", "hdsim", "name", "digest", "remark", "commit"), _ANY_TEXT)
+_RULES |= {"files": _DIGESTS, "traces": integers_from(1)}
+_CASE_RULES = dict.fromkeys(("workload", "baseline", "scores"), _ANY_TEXT)
+_CASE_RULES |= dict.fromkeys(("score", "baseline_score", "p95_ratio", "worst_ratio"), NOT_NEGATIVE)
+_CASE_RULES |= {"seeds": INTEGERS, "ratio": _INTERVAL, "geometric": _INTERVAL, "waits": _WAITS}
 
 
 @dataclass(frozen=True)
@@ -108,18 +131,36 @@ def agent_of(text: str) -> tuple[Contender, dict[str, str]]:
     """
     first, _, rest = text.strip().partition(" ")
     line = f"agent: custom path={first} {rest}" if first.endswith(".py") else f"agent: {text.strip()}"
+    before = set(sys.modules)
     (contender,) = contenders(line)
     given = [value for settings in contender.settings for value in settings.values() if isinstance(value, str)]
     known = bundled("checkpoints")
     files = {value: file for value in given if value and (file := Path(known.get(value, value))).is_file()}
-    folders = {path.resolve().parent for path in files.values() if path.suffix == ".py"}
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        # Modules made by packages name files that do not exist.
-        if path and Path(path).resolve().parent in folders and Path(path).is_file():
-            name = Path(path).name
-            files.setdefault(next((each for each in files if Path(each).name == name), name), Path(path))
+    sources = [path.resolve() for path in files.values() if path.suffix == ".py"]
+    folders = {path.parent for path in sources}
+    # Those that an earlier agent has loaded, or that are not loaded yet, are found by import statements.
+    loaded = (getattr(sys.modules[name], "__file__", None) for name in set(sys.modules) - before)
+    beside = {path for file in loaded if file and (path := Path(file).resolve()).parent in folders and path.is_file()}
+    unread = [*sources, *beside]
+    while unread:
+        found = _imported_beside(unread.pop(), folders) - beside - set(sources)
+        beside |= found
+        unread += found
+    for path in sorted(beside):
+        files.setdefault(next((each for each in files if Path(each).name == path.name), path.name), path)
     return contender, {name: file_digest(path) for name, path in sorted(files.items())}
+
+
+def _imported_beside(source: Path, folders: Collection[Path]) -> set[Path]:
+    """Returns the Python files in folders that the import statements of a file name."""
+    names = set()
+    for node in ast.walk(ast.parse(source.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    names -= set(sys.stdlib_module_names)
+    return {path for name in names for folder in folders if (path := folder / f"{name}.py").is_file()}
 
 
 def agent_digest(text: str, contender: Contender, files: Mapping[str, str]) -> str:
@@ -237,8 +278,14 @@ def read_submission(path: Path) -> Submission:
     if set(document) != set(names):
         wrong = sorted(set(document) ^ set(names))
         raise ConfigError(f"expected the keys {', '.join(names)}; wrong or missing: {', '.join(wrong)}", where=where)
+    faults = [fault for key, rule in _RULES.items() if (fault := rule.fault(document[key], f"{where}: {key}"))]
+    if faults:
+        raise ConfigError.many(faults)
+    cases = {}
     try:
-        cases = {name: CaseResult(**found) for name, found in document["cases"].items()}
+        for name, found in document["cases"].items():
+            cases[name] = CaseResult(**found)
+            require(f"{where}: cases.{name}", _CASE_RULES, found)
     except (AttributeError, TypeError) as error:
         raise ConfigError(f"expected results by case: {error}", where=f"{where}: cases") from None
     return Submission(**{**document, "cases": cases})
@@ -319,14 +366,19 @@ def table(submissions: Sequence[Submission]) -> list[str]:
                 continue
             for case, found in each.cases.items():
                 cells = (
-                    *(each.name + (" (few windows)" if each.remark else ""), case, f"{found.score:.4g}"),
-                    *(f"{found.baseline} {found.baseline_score:.4g}", _interval(found.ratio)),
+                    *(_cell(each.name) + (" (few windows)" if each.remark else ""), _cell(case), f"{found.score:.4g}"),
+                    *(f"{_cell(found.baseline)} {found.baseline_score:.4g}", _interval(found.ratio)),
                     *(_interval(found.geometric), f"{found.p95_ratio:.3g}", f"{found.worst_ratio:.3g}"),
                     *(f"{found.waits[name]:,.0f}" for name in WAITS),
                 )
                 lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return lines
+
+
+def _cell(text: str) -> str:
+    """A text in a cell of a table of Markdown."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _interval(values: Sequence[float]) -> str:

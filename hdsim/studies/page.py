@@ -10,9 +10,8 @@ from urllib.parse import quote
 from hdsim.report.charts import duration
 from hdsim.report.page import facts, heading, look, versions
 from hdsim.studies.perform import StudyOutcome
+from hdsim.studies.study import FIGURE_TYPES
 from hdsim.studies.tables import Table
-
-_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 def render(outcome: StudyOutcome) -> str:
@@ -47,7 +46,7 @@ def _paragraphs(text: str) -> str:
 
 
 def _figure(title: str, file: Path, directory: Path) -> str:
-    source = f"data:{_TYPES[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
+    source = f"data:{FIGURE_TYPES[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
     where = quote(str(file.parent.relative_to(directory)))
     pages = "".join(f"<a href='{where}/{quote(found.name)}'>page</a>, " for found in sorted(file.parent.glob("*.html")))
     return (

@@ -7,13 +7,15 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from hdsim.errors import ConfigError, nearest
+from hdsim.errors import ConfigError, PluginError, nearest
 from hdsim.report.compare import compare
 from hdsim.report.labels import labels
 from hdsim.report.pairing import run_directories
+from hdsim.report.statistics import Interval
 from hdsim.results.run_directory.directory import RunDirectory
 from hdsim.results.run_directory.formats import read_json, write_json
 from hdsim.results.run_directory.manifest import git_commit, machine, read_manifest, versions
@@ -161,8 +163,34 @@ def _measured(study: Study, spec: TableSpec, places: Mapping[str, Path]) -> Mapp
         signature.bind(**arguments)
     except (AttributeError, TypeError) as error:
         raise ConfigError(f"expected a function measure(runs, data, **settings): {error}", where=where) from None
-    rows: Mapping[str, Mapping[str, Cell]] = module.measure(**arguments)
-    return rows
+    try:
+        rows = module.measure(**arguments)
+    except SystemExit as error:
+        raise PluginError(f"measure raised SystemExit({error})", where=where) from error
+    _check_rows(rows, where)
+    checked: Mapping[str, Mapping[str, Cell]] = rows
+    return checked
+
+
+def _check_rows(rows: Any, where: str) -> None:
+    """Checks what a function `measure` has returned.
+
+    Raises:
+        ConfigError: It is no mapping from rows to mappings from columns to numbers, intervals or texts.
+    """
+    expected = "expected of measure a mapping from rows to mappings from columns to numbers"
+    if not isinstance(rows, Mapping):
+        raise ConfigError(f"{expected}, got {type(rows).__name__}", where=where)
+    for row, cells in rows.items():
+        if not isinstance(row, str) or not isinstance(cells, Mapping) or not all(map(_is_text, cells)):
+            raise ConfigError(f"{expected}, got {cells!r} in the row {row!r}", where=where)
+        for column, cell in cells.items():
+            if not isinstance(cell, Interval | Real | str):
+                raise ConfigError(f"{expected}, got {cell!r} in the row {row}, column {column}", where=where)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _drawn(figure: FigureSpec, here: Path, places: Mapping[str, Path], launch: Launch) -> Path:

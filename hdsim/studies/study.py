@@ -15,6 +15,8 @@ from hdsim.util.inputs import read_yaml
 from hdsim.util.resources import bundled, resolve
 
 _NAME = re.compile(r"\w[\w.-]*")
+#: Types of the figures of a page by the endings of their files.
+FIGURE_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 #: Expected texts by table, row and column.
 Expected = Mapping[str, Mapping[str, Mapping[str, str]]]
 
@@ -180,6 +182,11 @@ def _made(path: Path, document: Mapping[str, Any]) -> Study:
     for name, figure in study.figures.items():
         if not (figure.draw and figure.file):
             raise ConfigError("expected draw and file", where=f"{path}: figures.{name}")
+        if Path(figure.file).suffix not in FIGURE_TYPES:
+            endings = " or ".join(FIGURE_TYPES)
+            raise ConfigError(
+                f"expected a file that ends in {endings}, got '{figure.file}'", where=f"{path}: figures.{name}"
+            )
     for line in (*study.commands.values(), *(figure.draw for figure in study.figures.values())):
         try:
             shlex.split(line)

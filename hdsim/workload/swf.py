@@ -236,12 +236,23 @@ def _header(content: bytes) -> dict[str, str]:
 def write_swf(workload: Workload, path: str | Path) -> None:
     """Writes a trace; equal workloads give equal bytes.
 
-    The format has no bandwidth, walltime or profiles; fields 3, 6, 7, 17 and 18 are -1. Submission times are those of
-    `Workload.trace_time`.
+    Bandwidths and others without a field are left out, with a warning; fields 3, 6, 7, 17 and 18 are -1. Submission
+    times are those of `Workload.trace_time`.
 
     Raises:
         WorkloadError: The file cannot be written.
     """
+    without = {
+        "memory bandwidths": workload.memory_bandwidth.any(),
+        "GPUs": workload.asks_for_gpus,
+        "programs": workload.has_programs,
+        "gangs": workload.has_gangs,
+        "kill limits": np.isfinite(workload.walltime).any(),
+        "return codes": workload.return_code.any(),
+        "columns of your own": workload.own_names,
+    }
+    if lost := [name for name, found in without.items() if found]:
+        _log.warning("%s: SWF has no place for %s, which are left out", path, ", ".join(lost))
     write_bytes(path, format_swf(workload).encode(), WorkloadError)
 
 

@@ -156,6 +156,18 @@ def test_convert_to_hdeeprm(trace: Path, tmp_path: Path) -> None:
     }
 
 
+def test_what_swf_has_no_place_for_is_told(hdsim: Run, trace: Path, tmp_path: Path) -> None:
+    assert hdsim("workload", "convert", trace, "-o", "a.swf").stderr.count("no place") == 0
+    done = hdsim("workload", "convert", trace, "--memory-bandwidth", "8", "-o", "a.swf")
+    assert "a.swf: SWF has no place for memory bandwidths, which are left out\n" in done.stderr
+    jobs = [{"id": 1, "subtime": 0, "res": 2, "gpus": 2, "walltime": 9, "profile": "p", "own": 3}]
+    profiles = {"p": {"type": "delay", "delay": 5, "ret": 1}}
+    (tmp_path / "b.json").write_text(json.dumps({"jobs": jobs, "profiles": profiles}))
+    done = hdsim("workload", "convert", "b.json", "-o", "b.swf")
+    told = "SWF has no place for GPUs, kill limits, return codes, columns of your own, which are left out"
+    assert told in done.stderr
+
+
 def test_convert_a_part(trace: Path, tmp_path: Path) -> None:
     call(
         "convert", trace, "-o", tmp_path / "p.swf", "--start", 1, "--jobs", 2, "--arrival-factor", 2, "--memory", "7.5"

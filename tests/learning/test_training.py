@@ -572,6 +572,17 @@ def test_there_is_nothing_to_resume_where_no_training_has_begun(
     assert not (tmp_path / "nothing").exists()
 
 
+def test_a_lost_checkpoint_is_told(tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    overrides = (*SMALL, "agent=reinforce", *QUICK["reinforce"], "train.steps=120", "hydra.run.dir=one")
+    assert hdsim("train", "-q", *overrides).returncode == 0
+    manifest, state = tmp_path / "one/manifest.json", tmp_path / "one/checkpoints/state.safetensors"
+    manifest.write_text(manifest.read_text().replace('"status": "finished"', '"status": "interrupted"'))
+    state.unlink()
+    done = hdsim("train", "-q", "resume=true", "hydra.run.dir=one")
+    assert done.returncode == 0
+    assert "state.safetensors: no checkpoint to continue from; the training begins anew" in done.stderr
+
+
 def test_what_resume_goes_on_from_is_no_agent_to_replay(trained: Path) -> None:
     from hdsim.scheduling.agent import make_agent
 

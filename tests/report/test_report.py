@@ -901,6 +901,8 @@ def test_mistakes(arguments: list[str], message: str, tmp_path: Path, hdsim: Cal
         ([-9.958, 0.0043, 0.0], True, ["-9.958", "0.004", "0.000"]),
         ([500.0, 12.0], False, ["500", "12"]),
         ([3.9854e15], False, ["3.9854e+15"]),
+        ([-1e-17, 0.1516], False, ["0.0000", "0.1516"]),
+        ([-0.2, 3000.0], True, ["0", "3,000"]),
     ],
 )
 def test_columns_of_numbers_have_equally_many_decimals(values: list[float], largest: bool, texts: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,18 @@ def test_a_submission_is_verified(agent: str) -> None:
         ("id", "hdsim/Hom-v1", "expected one of .*, got 'hdsim/Hom-v1' .did you mean 'hdsim/Home-v1'"),
         ("cases.home.extra", 1, "cases: expected results by case"),
         ("more", 1, "expected the keys format, id, .*; wrong or missing: more"),
+        ("cases", [1], "submission.json: cases: expected results by case"),
+        ("cases.home.score", "a", r"submission.json: cases.home.score: expected a number >= 0, got 'a'"),
+        ("cases.home.ratio", [], r"cases.home.ratio: expected a list of a number, or of a number and its interval"),
+        (
+            "cases.home.waits",
+            {"mean_waiting_time": 1},
+            r"cases.home.waits: expected numbers by mean_waiting_time, p95_",
+        ),
+        ("name", None, r"submission.json: name: expected a text, got null"),
+        ("agent", None, r"submission.json: agent: expected a text, got null"),
+        ("files", "mine.py", r"submission.json: files: expected a mapping from files to their sha256, got 'mine.py'"),
+        ("traces", 0, r"submission.json: traces: expected a whole number >= 1, got 0"),
     ],
 )
 def test_what_is_wrong_is_not_verified(agent: str, key: str, value: Any, message: str) -> None:
@@ -184,6 +197,29 @@ def test_what_is_wrong_is_not_verified(agent: str, key: str, value: Any, message
     Path("submission.json").write_text(json.dumps(told))
     with pytest.raises(ConfigError, match=message):
         call("verify", "submission.json")
+
+
+def test_a_damaged_submission_is_in_no_table_and_a_name_is_one_cell(agent: str) -> None:
+    call("Home-v1", "--agent", agent, "--traces", 1, "--name", "a | b")
+    assert "| a \\| b (few windows) | home |" in call("table", "submission.json").output
+    told = json.loads(Path("submission.json").read_text())
+    told["cases"]["home"]["p95_ratio"] = math.inf
+    Path("submission.json").write_text(json.dumps(told))
+    with pytest.raises(ConfigError, match=r"cases.home.p95_ratio: expected a number >= 0, got inf"):
+        call("table", "submission.json")
+
+
+def test_modules_beside_are_those_of_each_agent(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(".")
+    for name in ("first", "second"):
+        Path(f"beside_{name}.py").write_text("VALUE = 1\n")
+        Path(f"{name}.py").write_text(f"import beside_{name}\n{AGENT}")
+    Path("later.py").write_text(AGENT.replace("        for job", "        import beside_first\n        for job"))
+    for _ in range(2):
+        assert set(bench.agent_of("first.py")[1]) == {"first.py", "beside_first.py"}
+        assert set(bench.agent_of("second.py")[1]) == {"second.py", "beside_second.py"}
+    assert set(bench.agent_of("later.py")[1]) == {"later.py", "beside_first.py"}
+    assert set(bench.agent_of(agent)[1]) == {agent}
 
 
 def test_another_agent_is_not_verified(agent: str) -> None:

@@ -158,6 +158,17 @@ def test_load_imbalance_of_cores_by_hand() -> None:
     assert "load_imbalance" not in result.metrics
 
 
+def test_a_machine_in_full_use_has_no_imbalance_of_rounding() -> None:
+    """Shares of thirds and sevenths add up to 1 on every node but for their rounding."""
+    platform = hdsim.Platform.homogeneous(nodes=5, cores_per_node=21)
+    sizes = [3, 7, 11, 1, 5, 9, 2, 13, 4, 50] * 40
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0] * 400, runtime=np.arange(400) % 7 + 1, requested_cores=sizes
+    )
+    result = hdsim.simulate(platform, workload, "greedy")
+    assert metrics.full(result)["peak_load_imbalance"] == 0
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_load_imbalance_is_that_of_every_second(seed: int) -> None:
     rng = np.random.default_rng(seed)

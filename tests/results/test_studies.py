@@ -297,6 +297,11 @@ def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
         ("runs: orders", "runs: orders\n    settings: {a: b}", r"expected settings of a table with measure"),
         ("title: Two orders", "title: [a]", r"title: expected a text"),
         ("orders: run", "orders: run '", "No closing quotation"),
+        (
+            "check:",
+            "figures:\n  a:\n    draw: compare $runs\n    file: compare.pdf\ncheck:",
+            r"figures\.a: expected a file that ends in \.png or \.svg, got 'compare.pdf'",
+        ),
     ],
 )
 def test_a_mistake_in_a_study_is_one_message(
@@ -307,6 +312,25 @@ def test_a_mistake_in_a_study_is_one_message(
     done = hdsim("study", "orders.yaml", "--check")
     assert done.returncode == 2
     assert re.search(message, done.stderr) and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ("return 3", 2, "expected of measure a mapping from rows to mappings from columns to numbers, got int"),
+        ("return {'a': 3}", 2, "numbers, got 3 in the row 'a'"),
+        ("return {'a': {2: 3}}", 2, "numbers, got {2: 3} in the row 'a'"),
+        ("return {'a': {'b': None}}", 2, "numbers, got None in the row a, column b"),
+        ("raise SystemExit", 1, "measure raised SystemExit()"),
+    ],
+)
+def test_what_is_measured_is_checked(hdsim: Hdsim, tmp_path: Path, body: str, status: int, message: str) -> None:
+    (tmp_path / "mine.py").write_text(f"def measure(runs, data):\n    {body}\n")
+    (tmp_path / "mine.yaml").write_text("title: a\nquestion: b\ntables:\n  t:\n    title: c\n    measure: mine.py\n")
+    done = hdsim("study", "mine.yaml", "-o", "mine")
+    assert done.returncode == status
+    assert done.stderr.startswith("hdsim: error: ") and "mine.yaml: measure: " in done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_command_that_fails_stops_the_study(hdsim: Hdsim, tmp_path: Path) -> None:

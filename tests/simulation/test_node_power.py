@@ -90,6 +90,17 @@ def test_nodes_go_down_after_a_time_and_jobs_wait_for_them_to_boot(agent: str) -
     assert (result.metrics["boots"], result.metrics["failed_boots"]) == (4, 0)
 
 
+def test_an_agent_that_replays_the_past_with_all_nodes_up_is_refused() -> None:
+    agent = {"_target_": "hdsim.agents.portfolio.Portfolio"}
+    message = "power: expected no nodes that sleep with portfolio, which plans with all nodes up"
+    for settings in (suspend(suspend_time=200), {"_target_": "hdsim.power.PredictiveSuspend"}):
+        with pytest.raises(ConfigError, match=message):
+            simulate(sleeping(), jobs((0, 100, 2)), agent, power=settings)
+    assert simulate(sleeping(), jobs((0, 100, 2)), agent, power=suspend(suspend_time=None)).finish_time.tolist() == [
+        100
+    ]
+
+
 def test_a_node_that_goes_down_is_off_before_it_boots_for_a_job() -> None:
     workload = jobs((0, 10, 2), (25, 5, 2), (60, 1, 2))
     result = simulate(sleeping(nodes=1), workload, "fcfs", power=suspend(suspend_time=10), check=True)

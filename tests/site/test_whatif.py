@@ -120,6 +120,48 @@ def test_waits_before_and_after_are_printed_and_drawn(
     assert "partition.short.max_time=5min" in page and "Partitions" in page
 
 
+@pytest.mark.parametrize(
+    ("limit", "change", "lost", "row"),
+    [
+        (60, "20min", "never run after the changes: 2 PartitionTimeLimit", "45 min 2 s 44 min 58 s 4 min 58 s -89%"),
+        (20, "1h", "run only after the changes: 2 (in no mean)", "45 min 2 s 4 min 58 s 44 min 58 s +804%"),
+        (60, "2h", "", "37 min 32 s 37 min 28 s 37 min 28 s +0%"),
+    ],
+)
+def test_means_before_and_after_are_of_the_same_jobs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    limit: int,
+    change: str,
+    lost: str,
+    row: str,
+) -> None:
+    """A limit that keeps long jobs out must not look like shorter waits, nor a wider one like longer waits."""
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    (dump / "slurm.conf").write_text(
+        f"ClusterName=lab\nNodeName=n1 CPUs=4\nPartitionName=main Nodes=ALL Default=YES MaxTime={limit}\n"
+        "SchedulerParameters=batch_sched_delay=0,bf_interval=1\n"
+    )
+    lines = ["JobID|User|Account|Submit|Start|End|ElapsedRaw|TimelimitRaw|State|ReqTRES|AllocTRES|NodeList"]
+    begin = 0
+    for job, minutes in enumerate((10, 40, 40, 10), 1):
+        end, tres = begin + 60 * minutes, "cpu=4,node=1"
+        times = "|".join(str(_FIRST + seconds) for seconds in (job, begin + 4, end + 4))
+        lines.append(f"{job}|u|a|{times}|{end - begin}|{minutes}|COMPLETED|{tres}|{tres}|n1")
+        begin = end
+    (dump / "sacct.txt").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    run("site", "import", "dump", "-o", "site")
+    capsys.readouterr()
+    run("whatif", "site", f"partition.main.max_time={change}")
+    told, bars = capsys.readouterr()
+    assert lost in told and "replay:" not in bars
+    (found,) = (line for line in told.splitlines() if line.startswith("main "))
+    assert " ".join(found.split()) == f"main 4 {row} -"
+
+
 #: Seconds from 1970 to 2026-03-02T10:00:00 in UTC.
 _FIRST = 1_772_445_600
 

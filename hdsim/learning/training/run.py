@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from hdsim.learning.training.loop import Training
 from hdsim.learning.training.task import Task
 from hdsim.simulation.replay import Interrupted
 from hdsim.util.files import write_csv
+
+log = logging.getLogger(__name__)
 
 
 def run_training(
@@ -39,7 +42,10 @@ def run_training(
     """
     try:
         training = Training(task, task.learner(), directory, progress=progress, evaluated=evaluated)
-        if not (resume and training.resume()):
+        resumed = resume and training.resume()
+        if resume and not resumed:
+            log.warning("%s: no checkpoint to continue from; the training begins anew", training.state_file)
+        if not resumed:
             for name in ("checkpoints", "tensorboard"):
                 shutil.rmtree(directory / name, ignore_errors=True)
             training.checkpoints.mkdir(parents=True)
