@@ -67,8 +67,9 @@ class Agenda:
     def set_date(self, job: int, date: float) -> None:
         """Sets the date of a job."""
         self.dates[job] = date
-        heappush(self.entries, (date, FIRST, next(self._sequence), None, job))
-        if len(self.entries) > self._limit:
+        entries = self.entries
+        heappush(entries, (date, FIRST, next(self._sequence), None, job))
+        if len(entries) > self._limit:
             self._remove_outdated()
 
     def _remove_outdated(self) -> None:

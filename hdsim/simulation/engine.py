@@ -103,6 +103,8 @@ class Engine(simpy.Environment):
         # Jobs whose date is that of their walltime.
         self._too_long: set[int] = set()
         self._infeasible = set(infeasible)
+        # Jobs that end with an error.
+        self._failing = set(np.flatnonzero(workload.return_code).tolist())
         self._next = self._calls = 0
         self._notified = self.deciding = self.over = False
         self.on_settled: Callable[[], None] | None = None
@@ -154,8 +156,7 @@ class Engine(simpy.Environment):
                 now = events[0][0]
             if arrival < now:
                 now = arrival
-            idle = not cluster.running and not cluster.suspended
-            if arrival == math.inf and (now == math.inf or (idle and self._is_over())):
+            if arrival == math.inf and (now == math.inf or self._is_over()):
                 if not self.over:
                     self.over = True
                     self._warn()
@@ -193,7 +194,8 @@ class Engine(simpy.Environment):
         """Carries out the decisions of the scheduler."""
         cluster, executor = self.cluster, self._executor
         now, self.deciding = cluster.now, False
-        cluster.raise_slowed()
+        if cluster.budget is not None:
+            cluster.raise_slowed()
         if cluster.resized:
             # Jobs that start may have cores that others gave up.
             self._settled = False
@@ -430,6 +432,7 @@ class Engine(simpy.Environment):
         jobs = jobs.replaced(submission_time=now + jobs.submission_time)
         self.cluster.add(jobs)
         self._executor.add(jobs)
+        self._failing.update((first + np.flatnonzero(jobs.return_code)).tolist())
         rows = range(first, first + len(jobs))
         if arrive:
             self._awaited += len(rows)
@@ -525,8 +528,7 @@ class Engine(simpy.Environment):
             if job in self._too_long:
                 self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
             elif self._executor.advance(job, now):
-                failed = self.cluster.workload.return_code[job] != 0
-                self.cluster.end(job, _FAILED if failed else _SUCCESSFUL)
+                self.cluster.end(job, _FAILED if job in self._failing else _SUCCESSFUL)
             elif self._kill_at_walltime:
                 limit = self.cluster.starting_time[job] + float(self.cluster.workload.walltime[job])
                 if limit <= now:
@@ -602,8 +604,10 @@ class Engine(simpy.Environment):
     # The end
 
     def _is_over(self) -> bool:
-        """Returns whether the simulation ends, with no job running and none to arrive."""
+        """Returns whether the simulation ends where no job is to arrive."""
         cluster = self.cluster
+        if cluster.running or cluster.suspended:
+            return False
         # Calls that the agent asks for keep nothing going by themselves.
         if self._awaited > self._calls:
             self._idle_instants = 0

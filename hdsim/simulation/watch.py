@@ -40,7 +40,8 @@ current = _Pass()
 
 
 def start() -> None:
-    """Starts the watcher if it does not run."""
+    """Watches the passes of this thread from now on."""
+    current.thread = threading.get_ident()
     if current.watcher is None:
         current.watcher = threading.Thread(target=_watch, name="hdsim-watch", daemon=True)
         current.watcher.start()

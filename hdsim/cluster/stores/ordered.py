@@ -89,6 +89,8 @@ class OrderedCores:
         self._rank_of_core: Ints = np.full(platform.n_cores, _NONE)
         self._rank_of_core[self.core_of_rank] = np.arange(n)
         self.idle: list[int] = list(range(n))
+        # The last pick from the tail of the list, while that is as it was.
+        self._tail: tuple[int, ...] | None = None
 
     @property
     def n_idle(self) -> int:
@@ -113,7 +115,10 @@ class OrderedCores:
         n = self._size[job]
         idle = self.idle
         if policy in self._ordered:
-            return tuple(idle[: -n - 1 : -1]) if n <= len(idle) else None
+            if n > len(idle):
+                return None
+            self._tail = tuple(idle[: -n - 1 : -1])
+            return self._tail
         policy = policy or self.policy
         if policy not in self._policies:
             raise DecisionError(
@@ -152,7 +157,8 @@ class OrderedCores:
         """
         idle = self.idle
         n = len(ranks)
-        if tuple(idle[: -n - 1 : -1]) == ranks:
+        tail, self._tail = self._tail, None
+        if ranks is tail or tuple(idle[: -n - 1 : -1]) == ranks:
             del idle[-n:]
             return
         if n <= _FEW or n * _SPARSE <= len(idle):
@@ -177,7 +183,7 @@ class OrderedCores:
 
     def release(self, job: int, ranks: tuple[int, ...]) -> None:
         """Releases the cores of a job."""
-        idle = self.idle
+        idle, self._tail = self.idle, None
         if not idle or idle[-1] < ranks[-1]:
             idle += ranks[::-1]
         elif len(ranks) <= _FEW:
