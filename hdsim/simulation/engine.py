@@ -180,9 +180,13 @@ class Engine(simpy.Environment):
                 if not batch:
                     break
             while arrival == now:
-                self._submit(self._next)
-                self._next += 1
-                arrival = self._submission[self._next] if batch else math.inf
+                job = self._next
+                if job in self._infeasible:
+                    cluster.refuse(job)
+                else:
+                    cluster.submit(job)
+                self._next = job + 1
+                arrival = self._submission[job + 1] if batch else math.inf
             if submitted or ended or self._notified:
                 self.deciding = True
                 return True
@@ -206,14 +210,13 @@ class Engine(simpy.Environment):
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
-            running = cluster.running
             paced = cluster.frequencies is not None and cluster.frequencies.used
             for job in cluster.started:
                 if job in cluster.starting:
                     assert self._power is not None
                     self._power.wait(job)
                 else:
-                    executor.start(job, running[job] if job in running else cluster.suspended[job], now)
+                    executor.start(job, cluster.placements[job], now)
                     if paced:
                         self._set_pace(job)
             cluster.started.clear()
@@ -318,7 +321,13 @@ class Engine(simpy.Environment):
             ConfigError: `remaining` returns no number of at least 0.
         """
         cluster, executor, now = self.cluster, self._executor, self.cluster.now
-        starts, runtimes = cluster.starting_time, cluster.workload.requested_time.tolist()
+        starts, requested = cluster.starting_time[:], cluster.workload.requested_time
+        if cluster.frequencies is None:
+            runtimes = cluster.requested_time.copy()
+            for job in cluster.expected:
+                runtimes[job] = float(requested[job])
+        else:
+            runtimes = requested.tolist()
         for job in cluster.allocations.restarts:
             runtimes[job] = max(runtimes[job] - executor.saved(job, float(cluster.workload.runtime[job])), 0.0)
         if remaining is not None:
@@ -554,15 +563,9 @@ class Engine(simpy.Environment):
         self._too_long.discard(job)
         return date
 
-    def _submit(self, job: int) -> None:
-        if job in self._infeasible:
-            self.cluster.refuse(job)
-        else:
-            self.cluster.submit(job)
-
     def _arrive(self, job: int) -> None:
         self._awaited -= 1
-        self._submit(job)
+        (self.cluster.refuse if job in self._infeasible else self.cluster.submit)(job)
 
     def _kill(self, job: int) -> None:
         if job in self.cluster.starting:

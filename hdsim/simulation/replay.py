@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from operator import attrgetter, is_
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What passes change in place and never replace.
-_contents = attrgetter(
-    *("queue", "running", "starting", "state", "starting_time", "finish_time", "requests", "size", "requested_time")
-)
 #: Instants between two updates of the progress bar.
 _INSTANTS_PER_UPDATE = 128
 
@@ -147,32 +142,43 @@ class SchedulingPasses:
     from it end as well.
     """
 
-    __slots__ = ("_cluster", "_contents", "agent")
+    __slots__ = ("_cluster", "_contents", "_decide", "agent")
 
     def __init__(self, agent: Agent, cluster: Cluster) -> None:
-        self.agent, self._cluster, self._contents = agent, cluster, _contents(cluster)
+        self.agent, self._decide, self._cluster = agent, agent.decide, cluster
+        self._contents = (
+            *(cluster.queue, cluster.running, cluster.starting, cluster.state),
+            *(cluster.starting_time, cluster.finish_time, cluster.requests, cluster.size, cluster.requested_time),
+        )
 
     def __enter__(self) -> Callable[[], None]:
         watch.start()
-        return self._decide
+        return self._pass
 
     def __exit__(self, *_: object) -> None:
-        if not all(map(is_, _contents(self._cluster), self._contents)):
+        cluster = self._cluster
+        queue, running, starting, state, starting_time, finish_time, requests, size, requested_time = self._contents
+        if not (
+            cluster.queue is queue
+            and cluster.running is running
+            and cluster.starting is starting
+            and cluster.state is state
+            and cluster.starting_time is starting_time
+            and cluster.finish_time is finish_time
+            and cluster.requests is requests
+            and cluster.size is size
+            and cluster.requested_time is requested_time
+        ):
             raise DecisionError(f"{_author(self.agent)} has replaced {STATE_OF_JOBS}, size or requested_time")
 
-    def _decide(self) -> None:
-        cluster, watched = self._cluster, watch.current
-        now, outermost = cluster.now, watched.cluster is None
-        if outermost:
-            watched.cluster = cluster
-            watched.count += 1
+    @watch.is_pass
+    def _pass(self) -> None:
+        cluster = self._cluster
+        now = cluster.now
         try:
-            self.agent.decide(cluster)
+            self._decide(cluster)
         except ReadOnlyError as error:
             raise DecisionError(f"{_author(self.agent)} {error.change}") from error
-        finally:
-            if outermost:
-                watched.cluster = None
         if cluster.now != now:
             raise DecisionError(
                 f"{_author(self.agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state "

@@ -108,9 +108,10 @@ class Easy(Backfill):
         possible = iter(
             [job for job in candidates if size[job] <= idle and (requested[job] <= longest or size[job] <= extra)]
         )
+        fits = cluster.fits if budget is not None else None if cluster.only_counts else cluster.cores.fits
         while (job := next(possible, -1)) >= 0:
             # If only counts of cores matter, enough idle cores suffice.
-            if size[job] > idle or job == head or not (cluster.only_counts or cluster.fits(job)):
+            if size[job] > idle or job == head or (fits is not None and not fits(job)):
                 continue
             placement = self._place(cluster, job)
             if placement is None:
@@ -216,8 +217,8 @@ class Easy(Backfill):
         self._extra = float(np.maximum(self._free[0], 0).sum()) - size
         if cluster.budget is not None and self._margin >= 0:
             # Jobs that run beyond an earlier time at which there are cores for the head leave it these.
-            chunk, seconds = cluster.requests.chunk(head), cluster.requested_time[head]
-            begin = now if cluster.cores.chunks(chunk) >= chunk.number else self._shadow
+            seconds = cluster.requested_time[head]
+            begin = now if cluster.cores.fits(head) else self._shadow
             # The reservation is for the highest frequency at which there will ever be room; it may start slower before,
             # which jobs that are slowed leave it.
             self._shadow, self._kept = math.inf, []
