@@ -138,8 +138,7 @@ class SchedulingPasses:
     """The scheduling passes of an agent, a context that gives the function of a pass.
 
     A DecisionError names the agent where it has changed what only the simulation changes: containers refuse that, and
-    the clock is compared after each pass. What was replaced is seen at the end of the context, which errors that follow
-    from it end as well.
+    the clock is compared after each pass. The end of the context, by an error too, compares the containers themselves.
     """
 
     __slots__ = ("_cluster", "_contents", "_decide", "agent")

@@ -17,7 +17,7 @@ _INTERVAL = 0.5
 
 
 class _Watched:
-    """What the watcher has seen; passes are short and many, and need not say that they are under way."""
+    """The last look of the watcher; passes are short and many, and need not say that they are under way."""
 
     frame: FrameType | None = (
         None  # of the pass of the last look; of a pass within another, as of a fork, the outer one
