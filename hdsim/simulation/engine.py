@@ -210,13 +210,14 @@ class Engine(simpy.Environment):
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
+            running = cluster.running
             paced = cluster.frequencies is not None and cluster.frequencies.used
             for job in cluster.started:
                 if job in cluster.starting:
                     assert self._power is not None
                     self._power.wait(job)
                 else:
-                    executor.start(job, cluster.placements[job], now)
+                    executor.start(job, running[job] if job in running else cluster.suspended[job], now)
                     if paced:
                         self._set_pace(job)
             cluster.started.clear()
