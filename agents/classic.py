@@ -102,10 +102,11 @@ class ClassicAgent(Agent):
             self._forget(cluster.withdrawn)
         if backfill is not None:
             backfill.ended(cluster)
+        if not cluster.queue:
+            return
         # A full cluster needs no pass, except to commit to the next head, and to reserve for it beside slowed jobs;
         # without core ids a job may request no CPU.
-        full = not (rules.commit_head or cluster.has_slowed or not cluster.has_core_ids or cluster.n_idle)
-        if full or not cluster.queue:
+        if not (cluster.n_idle or rules.commit_head or cluster.has_slowed or not cluster.has_core_ids):
             return
         if rules.order.dynamic:
             queue.refresh(cluster)

@@ -464,9 +464,13 @@ class Cluster:
         self.now = now
         self.submitted.clear()
         self.ended.clear()
-        self.rejected.clear()
-        self.withdrawn.clear()
-        self.node_changes.clear()
+        # Mostly empty: looking takes less time than clearing.
+        if self.rejected:
+            self.rejected.clear()
+        if self.withdrawn:
+            self.withdrawn.clear()
+        if self.node_changes:
+            self.node_changes.clear()
 
     def add(self, jobs: Workload) -> None:
         """Adds jobs behind those known, before their submission; their submission times are on the cluster's clock.
@@ -496,7 +500,7 @@ class Cluster:
     def submit(self, job: int) -> None:
         """Puts an arriving job into the queue."""
         self.arrived += 1
-        self.queue.write(job, None)
+        self.queue.add(job, None)
         self.state.write(job, _QUEUED)
         self.submitted.append(job)
 
@@ -700,23 +704,12 @@ class Cluster:
             placement = self.pick(job)
             if placement is None:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
-        ghz = math.nan
-        if self.budget is not None:
-            within = self._frequency_within_caps(job, placement)
-            if within is None:
-                raise DecisionError(f"job {self._name(job)} cannot be started: its power would break a cap")
-            ghz = within
-        elif self.frequencies is not None:
-            ghz = self.frequencies.asked(job)
-        self.cores.allocate(job, placement)
-        if self.budget is not None:
-            assert self.node_states is not None
-            self._allowed, ready = (None, math.nan), self.node_states.up_at(placement.nodes, self.now)
-            self.budget.hold(job, placement.ids, self._latest_end(job, placement, ready, ghz), ghz)
-        if self.frequencies is not None:
-            self._run_at(job, ghz)
+        if self.budget is None and self.frequencies is None:
+            self.cores.allocate(job, placement)
+        else:
+            self._allocate_with_power(job, placement)
         self.queue.take(job)
-        self.running.write(job, placement)
+        self.running.add(job, placement)
         self.started.append(job)
         wakes = self.node_states is not None and self._wake(job, placement)
         if wakes or self.confirms_starts:
@@ -729,7 +722,25 @@ class Cluster:
             if self.core_speed is not None:
                 self._record_speed_of(job)
             if self.frequencies is not None and self.frequencies.used:
-                self.allocations.note_frequency(job, ghz)
+                self.allocations.note_frequency(job, self.frequencies.of(job))
+
+    def _allocate_with_power(self, job: int, placement: Any) -> None:
+        """Gives a job its cores and the power that it takes on them."""
+        ghz: float | None
+        if self.budget is None:
+            assert self.frequencies is not None
+            ghz = self.frequencies.asked(job)
+        else:
+            ghz = self._frequency_within_caps(job, placement)
+            if ghz is None:
+                raise DecisionError(f"job {self._name(job)} cannot be started: its power would break a cap")
+        self.cores.allocate(job, placement)
+        if self.budget is not None:
+            assert self.node_states is not None
+            self._allowed, ready = (None, math.nan), self.node_states.up_at(placement.nodes, self.now)
+            self.budget.hold(job, placement.ids, self._latest_end(job, placement, ready, ghz), ghz)
+        if self.frequencies is not None:
+            self._run_at(job, ghz)
 
     def _run_at(self, job: int, ghz: float) -> None:
         """Takes note of the frequency in GHz at which a job starts, NaN for the nominal one."""
@@ -1252,8 +1263,7 @@ class Cluster:
             return False
         if self.only_counts:
             return True
-        chunk = self.requests.chunk(job)
-        fits = bool(self.cores.chunks(chunk) >= chunk.number)
+        fits: bool = self.cores.fits(job)
         return fits if self.budget is None else fits and self.pick(job) is not None
 
     def estimate(self, job: int, placement: Any) -> float:
@@ -1261,7 +1271,9 @@ class Cluster:
 
         They include the time until the nodes are up that are not.
         """
-        seconds = self._time_on(job, placement)
+        seconds = self.requested_time[job]
+        if not (self.uniform_speed or self.workload.fixed_duration[job]):
+            seconds /= float(self.cores.slowest(placement))
         if self.frequencies is not None and self.frequencies.slows and job in self.queue:
             seconds *= self.stretch(job, self.frequency_on(job, placement))
         if self.node_states is not None and self.node_states.n_away:
@@ -1284,12 +1296,6 @@ class Cluster:
         if frequencies is None:
             return 1.0
         return frequencies.slowdown(job, ghz) / frequencies.slowdown(job, frequencies.asked(job))
-
-    def _time_on(self, job: int, placement: Any) -> float:
-        requested = self.requested_time[job]
-        if self.uniform_speed or self.workload.fixed_duration[job]:
-            return requested
-        return requested / float(self.cores.slowest(placement))
 
     def speed(self, job: int, placement: Any) -> float:
         """Speed at which a job runs on the cores of a placement relative to the reference speed."""

@@ -57,8 +57,8 @@ def kernel(function: _Function, *, inline: bool = False, allocates: bool = True,
     return made
 
 
-def uncompiled(function: _Function) -> _Function:
-    """Returns the function of a kernel, for a call outside of kernels that is too small to be compiled."""
+def in_python(function: _Function) -> _Function:
+    """Returns the function of a kernel, which outside of kernels takes less than a call if there are few numbers."""
     made: Any = function
     return made.py_func
 
@@ -89,17 +89,21 @@ class _Kernel:
 
     Attributes:
         py_func: The function.
+        __call__: Carries out a call of the kernel: once it is compiled, the dispatcher of numba itself.
     """
+
+    __slots__ = ("__call__", "__dict__")
 
     def __init__(self, function: Callable[..., Any], **options: bool) -> None:
         update_wrapper(self, function)
         self.py_func, self._options = function, options
         self._compiled: Any = None
+        self.__call__ = self._call_early
 
-    def __call__(self, *arguments: Any) -> Any:
+    def _call_early(self, *arguments: Any) -> Any:
         mode = _mode.get()
         if mode == _COMPILED:
-            return (self._compiled or self.compiled)(*arguments)
+            return self.compiled(*arguments)
         if mode == _WITHIN_INTERPRETED:
             return self.py_func(*arguments)
         before = _mode.set(_WITHIN_INTERPRETED)
@@ -121,6 +125,7 @@ class _Kernel:
                 while _preparations and code is not None:
                     _preparations.pop()()
                 self._compiled = self.py_func if code is None else code.dispatcher(self.py_func, **self._options)
+                self.__call__ = self._compiled
         return self._compiled
 
     @property

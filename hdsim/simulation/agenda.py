@@ -58,8 +58,8 @@ class Agenda:
         heappush(self.entries, (date, rank, next(self._sequence), action, argument))
 
     def pop(self) -> tuple[Callable[[Any], Any] | None, Any]:
-        """Removes the first entry and returns its action and argument."""
-        _, _, _, action, argument = heappop(self.entries)
+        """Removes the first one of `entries` and returns its action and argument."""
+        _, _, _, action, argument = heappop(self._entries)
         if action is not None:
             self._n_actions -= 1
         return action, argument
@@ -67,8 +67,9 @@ class Agenda:
     def set_date(self, job: int, date: float) -> None:
         """Sets the date of a job."""
         self.dates[job] = date
-        heappush(self.entries, (date, FIRST, next(self._sequence), None, job))
-        if len(self.entries) > self._limit:
+        entries = self.entries if self._lacks_dates else self._entries
+        heappush(entries, (date, FIRST, next(self._sequence), None, job))
+        if len(entries) > self._limit:
             self._remove_outdated()
 
     def _remove_outdated(self) -> None:

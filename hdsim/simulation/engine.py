@@ -103,6 +103,8 @@ class Engine(simpy.Environment):
         # Jobs whose date is that of their walltime.
         self._too_long: set[int] = set()
         self._infeasible = set(infeasible)
+        # Jobs that end with an error.
+        self._failing = set(np.flatnonzero(workload.return_code).tolist())
         self._next = self._calls = 0
         self._notified = self.deciding = self.over = False
         self.on_settled: Callable[[], None] | None = None
@@ -154,8 +156,7 @@ class Engine(simpy.Environment):
                 now = events[0][0]
             if arrival < now:
                 now = arrival
-            idle = not cluster.running and not cluster.suspended
-            if arrival == math.inf and (now == math.inf or (idle and self._is_over())):
+            if arrival == math.inf and (now == math.inf or self._is_over()):
                 if not self.over:
                     self.over = True
                     self._warn()
@@ -179,9 +180,13 @@ class Engine(simpy.Environment):
                 if not batch:
                     break
             while arrival == now:
-                self._submit(self._next)
-                self._next += 1
-                arrival = self._submission[self._next] if batch else math.inf
+                job = self._next
+                if job in self._infeasible:
+                    cluster.refuse(job)
+                else:
+                    cluster.submit(job)
+                self._next = job + 1
+                arrival = self._submission[job + 1] if batch else math.inf
             if submitted or ended or self._notified:
                 self.deciding = True
                 return True
@@ -193,7 +198,8 @@ class Engine(simpy.Environment):
         """Carries out the decisions of the scheduler."""
         cluster, executor = self.cluster, self._executor
         now, self.deciding = cluster.now, False
-        cluster.raise_slowed()
+        if cluster.budget is not None:
+            cluster.raise_slowed()
         if cluster.resized:
             # Jobs that start may have cores that others gave up.
             self._settled = False
@@ -316,7 +322,13 @@ class Engine(simpy.Environment):
             ConfigError: `remaining` returns no number of at least 0.
         """
         cluster, executor, now = self.cluster, self._executor, self.cluster.now
-        starts, runtimes = cluster.starting_time, cluster.workload.requested_time.tolist()
+        starts, requested = cluster.starting_time[:], cluster.workload.requested_time
+        if cluster.frequencies is None:
+            runtimes = cluster.requested_time.copy()
+            for job in cluster.expected:
+                runtimes[job] = float(requested[job])
+        else:
+            runtimes = requested.tolist()
         for job in cluster.allocations.restarts:
             runtimes[job] = max(runtimes[job] - executor.saved(job, float(cluster.workload.runtime[job])), 0.0)
         if remaining is not None:
@@ -430,6 +442,7 @@ class Engine(simpy.Environment):
         jobs = jobs.replaced(submission_time=now + jobs.submission_time)
         self.cluster.add(jobs)
         self._executor.add(jobs)
+        self._failing.update((first + np.flatnonzero(jobs.return_code)).tolist())
         rows = range(first, first + len(jobs))
         if arrive:
             self._awaited += len(rows)
@@ -525,8 +538,7 @@ class Engine(simpy.Environment):
             if job in self._too_long:
                 self.stop(job, FinalState.COMPLETED_WALLTIME_REACHED)
             elif self._executor.advance(job, now):
-                failed = self.cluster.workload.return_code[job] != 0
-                self.cluster.end(job, _FAILED if failed else _SUCCESSFUL)
+                self.cluster.end(job, _FAILED if job in self._failing else _SUCCESSFUL)
             elif self._kill_at_walltime:
                 limit = self.cluster.starting_time[job] + float(self.cluster.workload.walltime[job])
                 if limit <= now:
@@ -552,15 +564,9 @@ class Engine(simpy.Environment):
         self._too_long.discard(job)
         return date
 
-    def _submit(self, job: int) -> None:
-        if job in self._infeasible:
-            self.cluster.refuse(job)
-        else:
-            self.cluster.submit(job)
-
     def _arrive(self, job: int) -> None:
         self._awaited -= 1
-        self._submit(job)
+        (self.cluster.refuse if job in self._infeasible else self.cluster.submit)(job)
 
     def _kill(self, job: int) -> None:
         if job in self.cluster.starting:
@@ -602,8 +608,10 @@ class Engine(simpy.Environment):
     # The end
 
     def _is_over(self) -> bool:
-        """Returns whether the simulation ends, with no job running and none to arrive."""
+        """Returns whether the simulation ends where no job is to arrive."""
         cluster = self.cluster
+        if cluster.running or cluster.suspended:
+            return False
         # Calls that the agent asks for keep nothing going by themselves.
         if self._awaited > self._calls:
             self._idle_instants = 0

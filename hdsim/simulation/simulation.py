@@ -25,7 +25,7 @@ from hdsim.simulation.compiled import CompiledReplay, compiled_cores, interchang
 from hdsim.simulation.compiled_nodes import compiled_nodes
 from hdsim.simulation.compiled_power import compiled_power
 from hdsim.simulation.continued import continued_replay
-from hdsim.simulation.replay import Interrupted, carry_out, replay, scheduling_pass
+from hdsim.simulation.replay import Interrupted, SchedulingPasses, carry_out, replay
 from hdsim.simulation.setup import Model, ReplaySetup, set_up
 from hdsim.simulation.terminal import ReplayBar, signals_received
 
@@ -72,6 +72,7 @@ class Simulation:
     """
 
     _compiled: CompiledReplay | None = None
+    _known_passes: SchedulingPasses | None = None
 
     def __init__(
         self,
@@ -212,14 +213,15 @@ class Simulation:
             return False
         env = self.env
         self._begin()
-        while most > 0:
-            if not env.advance(time):
-                self._over = env.over
-                break
-            self._decide()
-            most -= 1
-        else:
-            return True
+        with self._passes() as decide:
+            while most > 0:
+                if not env.advance(time):
+                    self._over = env.over
+                    break
+                self._pass(decide)
+                most -= 1
+            else:
+                return True
         if time < math.inf:
             env.wait_until(time)
         return not self._over
@@ -302,7 +304,7 @@ class Simulation:
             memo[id(self.cluster.rng)] = np.random.default_rng(seed)
         copied = fork_engine(env, memo, runtimes, arrivals, calls=not takes_over)
         fork = copy(self)
-        fork.env, fork.cluster = copied, copied.cluster
+        fork.env, fork.cluster, fork._known_passes = copied, copied.cluster, None
         fork.agent = make_agent(agent) if agent is not None else copied_agent(self.agent, memo)
         fork.setup = replace(self.setup, agent=fork.agent, make_cluster=lambda: copied.cluster)
         fork.cluster.forker = WeakMethod(fork.fork)
@@ -316,12 +318,18 @@ class Simulation:
             fork.cluster.submitted.extend(fork.cluster.queue)
         return fork
 
-    def _decide(self) -> None:
+    def _pass(self, decide: Callable[[], None]) -> None:
         """One scheduling pass."""
-        scheduling_pass(self.agent, self.cluster)()
+        decide()
         self.env.apply()
         if self._check:
             invariants.check(self.cluster)
+
+    def _passes(self) -> SchedulingPasses:
+        """Returns the scheduling passes of the agent, made once."""
+        if self._known_passes is None or self._known_passes.agent is not self.agent:
+            self._known_passes = SchedulingPasses(self.agent, self.cluster)
+        return self._known_passes
 
     def _run_compiled(self, compiled: CompiledReplay, *, progress: Shown, config: Mapping[str, Any] | None) -> Result:
         begin = time.perf_counter()
@@ -357,7 +365,8 @@ class Simulation:
         self.env.apply()
         if self._takes_over:
             self._takes_over = False
-            self._decide()
+            with self._passes() as decide:
+                self._pass(decide)
 
 
 def simulate(

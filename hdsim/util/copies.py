@@ -61,16 +61,19 @@ def own(value: Any, memo: dict[int, Any]) -> Any:
         bits = type(value.bit_generator)(_UNSEEDED)
         bits.state = value.bit_generator.state
         new = np.random.Generator(bits)
-    elif isinstance(value, tuple) and not hasattr(value, "__deepcopy__"):
+    elif (copier := getattr(kind, "__deepcopy__", None)) is itself:
+        return value
+    elif copier is not None:
+        new = copier(value, memo)
+    elif isinstance(value, tuple):
+        if _NUMBERS.issuperset(map(type, value)):
+            return value
         parts = [own(each, memo) for each in value]
         new = kind(*parts) if hasattr(value, "_fields") else kind(parts)
     elif isinstance(value, _VALUES):
         return value
     else:
-        copier = getattr(kind, "__deepcopy__", None)
-        if copier is itself:
-            return value
-        new = deepcopy(value, memo) if copier is None else copier(value, memo)
+        new = deepcopy(value, memo)
     memo[id(value)] = new
     return new
 

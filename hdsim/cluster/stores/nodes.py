@@ -166,13 +166,16 @@ class NodeCores:
         self._scores.without[1] = self.nodes.without_memory
         return self._scores.choose(policy, chunk, capacity, (self.node_idle, self.node_memory))
 
-    def chunks(self, chunk: Chunk) -> int:
-        """Returns the number of chunks of a job that fit on all nodes together."""
+    def fits(self, job: int) -> bool:
+        """Whether the idle cores, and memory and GPUs beside them, suffice for a job."""
+        number, cores, gpus, memory = self._size[job], 1, 0, self._memory[job]
+        if self._requests.gpus:
+            number, cores, gpus, *_ = self._requests.chunk(job)
         # A workload has few different chunks, and counting one is a pass over all nodes.
-        kind = chunk.cores, chunk.gpus, chunk.memory
+        kind = cores, gpus, memory
         if kind not in self._chunks:
             self._chunks[kind] = total_room(self.state, *kind, UNLIMITED)
-        return self._chunks[kind]
+        return self._chunks[kind] >= number
 
     def capacity(self, chunk: Chunk) -> Ints:
         """Returns the number of chunks of a job that fit on each node."""

@@ -61,6 +61,7 @@ class OrderedCores:
     Attributes:
         core_of_rank: (C,) cores by ascending preference.
         idle: Ranks of the idle cores, ascending.
+        n_idle: Number of idle cores.
 
     Args:
         platform: The platform; memory and bandwidth are not tracked.
@@ -89,11 +90,9 @@ class OrderedCores:
         self._rank_of_core: Ints = np.full(platform.n_cores, _NONE)
         self._rank_of_core[self.core_of_rank] = np.arange(n)
         self.idle: list[int] = list(range(n))
-
-    @property
-    def n_idle(self) -> int:
-        """Number of idle cores."""
-        return len(self.idle)
+        self.n_idle = n
+        # The last pick from the tail of the list, while that is as it was.
+        self._tail: tuple[int, ...] | None = None
 
     @staticmethod
     def suit(policies: Sequence[str], platform: Platform, requests: Requests) -> bool:
@@ -113,7 +112,10 @@ class OrderedCores:
         n = self._size[job]
         idle = self.idle
         if policy in self._ordered:
-            return tuple(idle[: -n - 1 : -1]) if n <= len(idle) else None
+            if n > len(idle):
+                return None
+            self._tail = tuple(idle[: -n - 1 : -1])
+            return self._tail
         policy = policy or self.policy
         if policy not in self._policies:
             raise DecisionError(
@@ -152,8 +154,10 @@ class OrderedCores:
         """
         idle = self.idle
         n = len(ranks)
-        if tuple(idle[: -n - 1 : -1]) == ranks:
+        tail, self._tail = self._tail, None
+        if ranks is tail or tuple(idle[: -n - 1 : -1]) == ranks:
             del idle[-n:]
+            self.n_idle -= n
             return
         if n <= _FEW or n * _SPARSE <= len(idle):
             places, end = [], len(idle)
@@ -166,6 +170,7 @@ class OrderedCores:
             else:
                 for place in places:
                     del idle[place]
+                self.n_idle -= n
                 return
         wanted = set(ranks)
         rest = [rank for rank in idle if rank not in wanted]
@@ -174,10 +179,12 @@ class OrderedCores:
             got = f"busy {busy}" if busy else "a core twice"
             raise DecisionError(f"expected distinct idle cores, got {got}")
         idle[:] = rest
+        self.n_idle -= n
 
     def release(self, job: int, ranks: tuple[int, ...]) -> None:
         """Releases the cores of a job."""
-        idle = self.idle
+        idle, self._tail = self.idle, None
+        self.n_idle += len(ranks)
         if not idle or idle[-1] < ranks[-1]:
             idle += ranks[::-1]
         elif len(ranks) <= _FEW:

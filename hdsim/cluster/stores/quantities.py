@@ -188,9 +188,10 @@ class NodeQuantities:
             return self._free.memory - counts * chunk.memory
         return np.round(self._free.idle - _thousandths(counts, chunk), 3)
 
-    def chunks(self, chunk: Chunk) -> int:
-        """Returns the number of chunks of a job that fit on all nodes together, at most `number` per node."""
-        return int(np.minimum(self._free.capacity(chunk), chunk.number).sum())
+    def fits(self, job: int) -> bool:
+        """Whether what is free suffices for a job."""
+        chunk = self._requests.chunk(job)
+        return bool(np.minimum(self._free.capacity(chunk), chunk.number).sum() >= chunk.number)
 
     def capacity(self, chunk: Chunk) -> Ints:
         """Returns the number of chunks of a job that fit on each node."""

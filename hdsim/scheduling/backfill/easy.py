@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdsim.kernels.compiling import in_python
 from hdsim.scheduling.backfill.arrays import NodeArrays, node_speeds
 from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
 from hdsim.scheduling.backfill.releases import ReleaseTimes
@@ -21,6 +22,8 @@ from hdsim.scheduling.kernels.profiles import (
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
+
+_longest_before = in_python(longest_before)
 
 
 class Easy(Backfill):
@@ -76,7 +79,8 @@ class Easy(Backfill):
         while none starts either.
         """
         # Without core ids a job may take no CPU at all; slowed jobs rise beside a reservation.
-        if not cluster.n_idle and cluster.has_core_ids and not cluster.has_slowed:
+        idle = cluster.n_idle
+        if not idle and cluster.has_core_ids and not cluster.has_slowed:
             return
         budget, known = cluster.budget, self._head == head and not self._ends.overdue(cluster.now)
         if known and budget is not None:
@@ -84,25 +88,30 @@ class Easy(Backfill):
         if not known:
             self._reserve(cluster, head)
             self._moment = None if budget is None else budget.moment(cluster.now)
-        if self._shadow == math.inf and self._serve_next(cluster, queue, order, head):
-            return
+        if self._shadow == math.inf:
+            if self._serve_next(cluster, queue, order, head):
+                return
+            idle = cluster.n_idle
+        if budget is not None:
+            idle = self._idle(cluster)
         if budget is not None and self._shadow < math.inf:
             cluster.reserve_power(self._kept)
         head, size, requested = self._head, cluster.size, cluster.requested_time
-        idle, now, shadow, extra = self._idle(cluster), cluster.now, self._shadow, self._extra
+        now, shadow, extra = cluster.now, self._shadow, self._extra
         candidates = order.jobs
         counts = cluster.only_counts and cluster.uniform_speed and cluster.node_states is None
         if known and (counts or budget is not None):
             candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
         # An upper bound; the estimates below decide.
-        longest = longest_before(shadow, now, self._fastest)
+        longest = _longest_before(shadow, now, self._fastest)
         # Jobs that are neither short enough at the highest speed nor narrow enough are never admitted below.
         possible = iter(
             [job for job in candidates if size[job] <= idle and (requested[job] <= longest or size[job] <= extra)]
         )
+        fits = cluster.fits if budget is not None else None if cluster.only_counts else cluster.cores.fits
         while (job := next(possible, -1)) >= 0:
             # If only counts of cores matter, enough idle cores suffice.
-            if size[job] > idle or job == head or not (cluster.only_counts or cluster.fits(job)):
+            if size[job] > idle or job == head or (fits is not None and not fits(job)):
                 continue
             placement = self._place(cluster, job)
             if placement is None:
@@ -208,8 +217,8 @@ class Easy(Backfill):
         self._extra = float(np.maximum(self._free[0], 0).sum()) - size
         if cluster.budget is not None and self._margin >= 0:
             # Jobs that run beyond an earlier time at which there are cores for the head leave it these.
-            chunk, seconds = cluster.requests.chunk(head), cluster.requested_time[head]
-            begin = now if cluster.cores.chunks(chunk) >= chunk.number else self._shadow
+            seconds = cluster.requested_time[head]
+            begin = now if cluster.cores.fits(head) else self._shadow
             # The reservation is for the highest frequency at which there will ever be room; it may start slower before,
             # which jobs that are slowed leave it.
             self._shadow, self._kept = math.inf, []

@@ -11,6 +11,7 @@ from hdsim.scheduling.kernels.profiles import add_release, make_releases, remove
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
+    from hdsim.cluster.frequencies import Frequencies
     from hdsim.cluster.state import Cluster
 
 #: Seconds that corrections add to a prediction, one after the other.
@@ -52,7 +53,8 @@ class ReleaseTimes:
         The i-th correction adds the i-th of 1, 5, 15 and 30 minutes and 1, 2, 5, 10, 20, 50 and 100 hours, up to the
         limit of the prediction (Tsafrir, Etsion and Feitelson 2007, in the steps of the simulators Alvio and pyss).
         """
-        cluster, corrected = self._cluster, self._follow_frequencies()
+        cluster = self._cluster
+        corrected = cluster.frequencies is not None and self._follow_frequencies(cluster.frequencies)
         if not cluster.expected or not self.overdue(cluster.now):
             return corrected
         count = int(np.searchsorted(self.sorted.end[: self.sorted.length[0]], cluster.now, side="right"))
@@ -71,17 +73,17 @@ class ReleaseTimes:
                 self.add(job, end, cluster.size[job])
         return corrected
 
-    def _follow_frequencies(self) -> bool:
+    def _follow_frequencies(self, frequencies: Frequencies) -> bool:
         """Updates the ends of running jobs whose frequencies have changed; returns whether there were any."""
         cluster = self._cluster
-        if cluster.frequencies is None or self._retimed == len(cluster.frequencies.retimed):
+        if self._retimed == len(frequencies.retimed):
             return False
-        for job in dict.fromkeys(cluster.frequencies.retimed[self._retimed :]):
+        for job in dict.fromkeys(frequencies.retimed[self._retimed :]):
             if job in self.end and job in cluster.running:
                 self.remove(job)
                 end = cluster.starting_time[job] + cluster.estimate(job, cluster.running[job])
                 self.add(job, end, cluster.size[job])
-        self._retimed = len(cluster.frequencies.retimed)
+        self._retimed = len(frequencies.retimed)
         return True
 
     def _call(self, job: int, end: float) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdsim.cluster.kernels.free_ranges import FreeRanges, give, make_free_ranges, take
-from hdsim.kernels.compiling import part_of_kernel, uncompiled
+from hdsim.kernels.compiling import in_python, part_of_kernel
 from hdsim.scheduling.machine.state import Floats, Ints
 
 #: The present of the cores.
@@ -72,7 +72,7 @@ def lacks_ranges(held: HeldRanges) -> bool:
 
 def with_ranges(held: HeldRanges) -> HeldRanges:
     """Returns the cores with more space for ranges, if there is too little."""
-    if not uncompiled(lacks_ranges)(held):
+    if not in_python(lacks_ranges)(held):
         return held
     return held._replace(first=doubled(held.first), last=doubled(held.last))
 

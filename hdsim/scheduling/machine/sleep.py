@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hdsim.kernels.compiling import part_of_kernel, uncompiled
+from hdsim.kernels.compiling import in_python, part_of_kernel
 from hdsim.kernels.heap import Heap, make_heap, pop, push
 from hdsim.kernels.linked_lists import LinkedLists, insert, make_linked_lists, remove
 from hdsim.platform.node_state import NodeState
@@ -206,9 +206,9 @@ def _lacks_spans(sleep: Sleep) -> bool:
 
 def with_events(sleep: Sleep) -> Sleep:
     """Returns the nodes with more space for events, where there is too little."""
-    if uncompiled(_lacks_timeouts)(sleep):
+    if in_python(_lacks_timeouts)(sleep):
         sleep = sleep._replace(timeouts=doubled(sleep.timeouts))
-    if uncompiled(_lacks_spans)(sleep):
+    if in_python(_lacks_spans)(sleep):
         sleep = sleep._replace(spans=doubled(sleep.spans))
     return sleep
 
