@@ -24,7 +24,7 @@ FEATURES = ("low", "median", "high", "plan", "waited", "pace")
 #: Fewest waits for a regression.
 _MANY = 100
 #: Penalty of the median, in standard deviations of a feature times the root of the number of waits.
-_PENALTY = 0.25
+_PENALTY = 1.0
 _FOLDS = 5
 #: Seconds that are added before logarithms are taken.
 _SHIFT = 60.0
