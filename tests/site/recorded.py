@@ -250,8 +250,9 @@ def state_at(
     Nodes but those that are `complete` are out of service for some seconds after the end of a job on them.
     """
     scheduler = SlurmScheduler(case.site, case.jobs, case.zero + begin)
+    # A job may end in the second of its start.
     events = [(case.start[job], 1, job) for job in begun] + [
-        (case.end[job], 0, job) for job in begun if case.end[job] <= now
+        (case.end[job], 0 if case.end[job] > case.start[job] else 4, job) for job in begun if case.end[job] <= now
     ]
     events += [(case.jobs.eligible[job], 2, job) for job in np.flatnonzero(case.jobs.eligible <= now).tolist()]
     # Jobs that were cancelled or have failed before they started.
@@ -263,7 +264,7 @@ def state_at(
             scheduler.submit(job, time)
         elif kind == 3 and job in scheduler.pending:
             scheduler.withdraw(job)
-        elif kind == 0:
+        elif kind in (0, 4):
             scheduler.end(job, time)
             if time > now - completing:
                 scheduler.service[[node for node in case.nodes[job] if node not in complete]] = False
