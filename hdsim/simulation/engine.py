@@ -180,13 +180,9 @@ class Engine(simpy.Environment):
                 if not batch:
                     break
             while arrival == now:
-                job = self._next
-                if job in self._infeasible:
-                    cluster.refuse(job)
-                else:
-                    cluster.submit(job)
-                self._next = job + 1
-                arrival = self._submission[job + 1] if batch else math.inf
+                self._submit(self._next)
+                self._next += 1
+                arrival = self._submission[self._next] if batch else math.inf
             if submitted or ended or self._notified:
                 self.deciding = True
                 return True
@@ -564,9 +560,15 @@ class Engine(simpy.Environment):
         self._too_long.discard(job)
         return date
 
+    def _submit(self, job: int) -> None:
+        if job in self._infeasible:
+            self.cluster.refuse(job)
+        else:
+            self.cluster.submit(job)
+
     def _arrive(self, job: int) -> None:
         self._awaited -= 1
-        (self.cluster.refuse if job in self._infeasible else self.cluster.submit)(job)
+        self._submit(job)
 
     def _kill(self, job: int) -> None:
         if job in self.cluster.starting:
