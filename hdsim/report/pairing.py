@@ -15,7 +15,7 @@ from hdsim.report import labels
 from hdsim.report.labels import Key
 from hdsim.results.metrics import Metric, is_own
 from hdsim.results.own_metrics import recorded
-from hdsim.results.run_directory.manifest import read_manifest, told_status
+from hdsim.results.run_directory.manifest import read_manifest, told_damage, told_status
 from hdsim.results.run_directory.reader import read_metrics
 from hdsim.util.inputs import regular_text
 
@@ -77,7 +77,11 @@ def finished(directories: Iterable[Path]) -> tuple[list[Finished], dict[Path, st
             elif not any((path / name).is_file() for name in ("jobs.csv", "supersteps.csv")):
                 left_out[path] = "a directory without jobs.csv"
             else:
-                found.append(Finished(path, manifest, read_metrics(path, manifest)))
+                run = Finished(path, manifest, read_metrics(path, manifest))
+                if damage := told_damage(path, manifest):
+                    left_out[path] = damage
+                else:
+                    found.append(run)
         except ConfigError as error:
             left_out[path] = error.message
     return found, left_out

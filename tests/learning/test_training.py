@@ -406,6 +406,36 @@ def test_sigterm_leaves_a_checkpoint_and_the_same_command_goes_on(
     assert nothing.returncode == 2 and "found none" in nothing.stderr
 
 
+@pytest.mark.parametrize("how", ["deleted", "cut", "swapped"])
+def test_the_best_agent_of_an_interrupted_training_is_that_of_its_state(tmp_path: Path, how: str) -> None:
+    overrides = (*SMALL, "agent=reinforce", *QUICK["reinforce"], "train.tensorboard=false", "train.patience=1")
+    _, facts = train(tmp_path / "run", *overrides)
+    assert facts["best_step"] < facts["steps"]
+    kept = {name: tmp_path / f"run/checkpoints/{name}.safetensors" for name in ("best", "final")}
+    best = kept["best"].read_bytes()
+    assert best != kept["final"].read_bytes()
+    if how == "deleted":
+        kept["best"].unlink()
+    else:
+        kept["best"].write_bytes(best[:-9] if how == "cut" else kept["final"].read_bytes())
+    assert train(tmp_path / "run", *overrides, resume=True)[1]["scores"] == facts["scores"]
+    assert kept["best"].read_bytes() == best
+
+
+@pytest.mark.parametrize("name", ["evaluation.csv", "checkpoints/best.safetensors"])
+def test_a_finished_training_whose_results_are_gone_is_finished_anew(
+    tmp_path: Path, hdsim: Callable[..., subprocess.CompletedProcess[str]], name: str
+) -> None:
+    overrides = (*SMALL, "agent=reinforce", "train.steps=40", "train.tensorboard=false", "hydra.run.dir=run")
+    assert hdsim("train", "-q", *overrides).returncode == 0
+    content = (tmp_path / "run" / name).read_bytes()
+    (tmp_path / "run" / name).write_bytes(content[: len(content) // 2])
+    resumed = hdsim("train", "-q", "resume=true", "hydra.run.dir=run")
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"finished, but {name} is damaged; goes on" in resumed.stderr and "finished before" not in resumed.stdout
+    assert (tmp_path / "run" / name).read_bytes() == content
+
+
 @pytest.mark.parametrize(("patience", "end"), [(1, 102), (2, 201), (0, 600)])
 def test_a_training_without_a_better_score_ends_early(tmp_path: Path, patience: int, end: int) -> None:
     """With a learning rate of 0 all evaluations are equal and the last is kept; three environments step together."""

@@ -337,6 +337,9 @@ def broken(path: Path, how: str) -> Path:
         path.mkdir()
     elif how == "malformed":
         manifest.write_text("{")
+    elif how == "cut":
+        lines = (path / "jobs.csv").read_text().splitlines(keepends=True)
+        (path / "jobs.csv").write_text("".join(lines[: len(lines) // 2]))
     else:
         (path / how).unlink()
     return path
@@ -354,6 +357,7 @@ UNFINISHED = [
     ("malformed", "expected JSON"),
     ("jobs.csv", "a directory without jobs.csv"),
     ("metrics.json", "metrics.json, which is missing"),
+    ("cut", "finished, but jobs.csv is damaged"),
 ]
 
 

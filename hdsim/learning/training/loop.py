@@ -11,6 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from hdsim.errors import NoMoreJobs
 from hdsim.learning import checkpoint
 from hdsim.learning.training.learner import Learner
@@ -20,6 +22,7 @@ from hdsim.learning.training.reproducible import reproducible
 from hdsim.learning.training.task import Task
 from hdsim.simulation.replay import Interrupted
 from hdsim.simulation.terminal import signals_received
+from hdsim.util.files import replacing
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +94,9 @@ class Training:
             self.state = TrainingState(**saved["training"])
             self.records.load_state_dict(saved["records"])
             self.learner.load_state(saved)
+            if saved.get("best") is not None:  # what is there may be gone or damaged, or of a step after the checkpoint
+                with replacing(self.kept("best"), binary=True) as file:
+                    file.write(saved["best"].tobytes())
         return True
 
     def run(self) -> None:
@@ -180,6 +186,7 @@ class Training:
         saved = {
             "training": dataclasses.asdict(self.state),
             "records": self.records.state_dict(),
+            "best": np.frombuffer(self.kept("best").read_bytes(), np.uint8) if "best" in self.names else None,
             **self.learner.state(),
         }
         checkpoint.save(self.state_file, saved)

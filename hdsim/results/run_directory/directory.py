@@ -27,11 +27,11 @@ from hdsim.results.run_directory.inputs import (
 from hdsim.results.run_directory.lock import Lock
 from hdsim.results.run_directory.manifest import (
     MANIFEST,
-    damaged,
     git_commit,
     machine,
     other_software,
     read_manifest,
+    told_damage,
     told_status,
     versions,
 )
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 #: Further files of trainings, sweeps and pods.
 _FURTHER = ("progress.csv", "evaluation.csv", "checkpoints", "pods.csv", "runs.csv")
+#: Those of trainings that are as they were written unless they are damaged, beside the files of results.
+_OF_TRAININGS = ("evaluation.csv", "checkpoints/best.*", "checkpoints/final.*")
 #: Files of results, equal byte for byte in equal runs.
 OUTPUTS = (
     "jobs.csv",
@@ -210,8 +212,7 @@ class RunDirectory:
             return told_status(manifest)
         if other := difference(manifest, config):
             return f"finished with {other}"
-        damage = damaged(self.path, manifest)
-        return f"finished, but {', '.join(damage)} {'is' if len(damage) == 1 else 'are'} damaged" if damage else None
+        return told_damage(self.path, manifest)
 
     def metrics(self) -> dict[str, float]:
         """Reads the metrics of the run in the directory.
@@ -234,9 +235,9 @@ class RunDirectory:
             values, faults = evaluate(self._own, result)
             write_json(self.path / "metrics.json", read_json(self.path / "metrics.json") | values)
         # After a power cut results may be missing behind a manifest that is there: it has their digests.
-        kept = [self.path / name for name in OUTPUTS if (self.path / name).is_file()]
+        kept = [path for name in (*OUTPUTS, *_OF_TRAININGS) for path in sorted(self.path.glob(name)) if path.is_file()]
         synchronize(kept)
-        self._manifest["results"] = {path.name: file_digest(path) for path in kept}
+        self._manifest["results"] = {str(path.relative_to(self.path)): file_digest(path) for path in kept}
         return faults
 
     def _write_platform(self, platform: Platform) -> None:

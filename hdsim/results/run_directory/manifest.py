@@ -88,6 +88,12 @@ def damaged(path: Path, manifest: Mapping[str, Any]) -> list[str]:
     return [name for name, sha256 in kept.items() if file_digest(path / name) != sha256]
 
 
+def told_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
+    """Returns which results of a finished run are damaged in words, None if none are."""
+    names = damaged(path, manifest)
+    return f"finished, but {', '.join(names)} {'is' if len(names) == 1 else 'are'} damaged" if names else None
+
+
 def told_status(manifest: Mapping[str, Any]) -> str:
     """Returns the status of a run for a message."""
     if manifest["status"] == "dead":
