@@ -717,6 +717,22 @@ def test_a_site_that_has_changed_is_read_anew_in_the_same_process(
     assert counts == [8, 6]
 
 
+def test_runs_of_a_site_whose_shares_have_changed_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Associations are no keys of the configuration, so that their file is an input."""
+    folder = site_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    sweep = "run", "-m", "site=site", "site.slurm.parameters.bf_interval=1", "hydra.sweep.dir=sweep"
+    run(*sweep)
+    run(*sweep)
+    assert "1 of 1 runs finished before" in capsys.readouterr().out
+    with (folder / "site.yaml").open("a", encoding="utf-8") as file:
+        file.write("associations: [{account: a1, shares: 7}]\n")
+    run(*sweep)
+    assert re.search(r"finished with another content of .*site '.*site'; runs again", capsys.readouterr().out)
+
+
 def test_the_platform_has_to_be_that_of_the_site(tmp_path: Path) -> None:
     platform = load_platform("gaia")
     workload = load_workload("lublin_4000", platform, jobs=10)

@@ -31,6 +31,8 @@ _DIGESTED = (
     "fixed_duration",
     "return_code",
 )
+#: File in the folder of a site; its platform and jobs are inputs of their own.
+_SITE = "site.yaml"
 #: Files in a folder of series for gangs.
 SERIES = ("*.csv", "*.csv.gz")
 #: Folders of the code whose version a manifest holds.
@@ -131,9 +133,11 @@ def digest(workload: Workload) -> str:
 
 
 def file_digest(path: str | Path) -> str:
-    """Returns the sha256 of a file, or of the tables in a directory; an empty text if there is neither."""
+    """Returns the sha256 of a file, of the rules of a site, or of the tables in a directory; else an empty text."""
     path = Path(path)
     try:
+        if (path / _SITE).is_file():
+            return file_digest(path / _SITE)
         if path.is_dir():
             files = [*sorted(path.glob("*.csv*")), path / "platform.json"]
             return hashlib.sha256("".join(map(file_digest, files)).encode()).hexdigest()
@@ -151,12 +155,14 @@ def _file_digest(path: Path, size: int, changed: int) -> str:
 
 
 def _files(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields key and path of each text in a configuration that names a file or a run directory."""
+    """Yields key and path of each text in a configuration that is an input, the folder of a site among them."""
     for key, value in config.items():
         for child in value if isinstance(value, list | tuple) else [value]:
             if isinstance(child, Mapping):
                 yield from _files(child, f"{prefix}{key}.")
-            elif isinstance(child, str | Path) and is_input(Path(child)):
+            elif isinstance(child, str | Path) and (
+                is_input(Path(child)) or (key == "path" and (Path(child) / _SITE).is_file())
+            ):
                 yield f"{prefix}{key}".removesuffix(".path"), str(child)
 
 
