@@ -64,8 +64,8 @@ def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figure
                 where=f"--data {data}",
             )
     begin = datetime.now(UTC)
-    _check_directory(study, directory)
     places = {"data": data.resolve(), "runs": (directory / "runs").resolve(), "study": study.path.parent.resolve()}
+    _check_directory(study, directory, places)
     for name, line in study.commands.items():
         run = places["runs"] / name
         launch([*shlex.split(filled(line, **places)), f"hydra.run.dir='{run}'", f"hydra.sweep.dir='{run}'"])
@@ -95,9 +95,13 @@ def perform(study: Study, directory: Path, launch: Launch, *, data: Path, figure
     return StudyOutcome(study, directory, tables, drawn, found, runs, facts)
 
 
-def _check_directory(study: Study, directory: Path) -> None:
-    """Checks that runs in the directory are of the same commands, and keeps these for the next time."""
-    path, commands = directory / "commands.json", dict(study.commands)
+def _check_directory(study: Study, directory: Path, places: Mapping[str, Path]) -> None:
+    """Checks that runs in the directory are of the same commands on the same files, and keeps these for the next time.
+
+    The directory itself may lie elsewhere than before.
+    """
+    path, inputs = directory / "commands.json", {name: place for name, place in places.items() if name != "runs"}
+    commands = {name: filled(line, **inputs) for name, line in study.commands.items()}
     if path.exists() and (before := read_json(path)) != commands:
         changed = [name for name in {**before, **commands} if before.get(name) != commands.get(name)]
         raise ConfigError(

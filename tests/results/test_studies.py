@@ -188,6 +188,23 @@ def test_an_own_study(hdsim: Hdsim, tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
+def test_runs_on_other_reference_data_are_no_runs_of_the_study(hdsim: Hdsim, tmp_path: Path, root: Path) -> None:
+    """They would be counted together with those on the first data."""
+    lines = (root / "workloads/even_1000.swf").read_text().splitlines(keepends=True)
+    for name, skipped in (("one", 0), ("two", 40)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.swf").write_text("".join(lines[skipped:]))
+    (tmp_path / "orders.yaml").write_text(
+        "title: t\nquestion: q\ncommands:\n  a: run -m platform=teaching workload.path=$data/log.swf workload.jobs=9 "
+        "agent=fcfs,sjf\ntables:\n  a: {compare: a, metrics: makespan}\n"
+    )
+    assert hdsim("study", "orders.yaml", "--data", "one", "-o", "out").returncode == 0
+    other = hdsim("study", "orders.yaml", "--data", "two", "-o", "out")
+    assert other.returncode == 2 and "expected the runs of the same commands, got others for a" in other.stderr
+    assert hdsim("study", "orders.yaml", "--data", "one", "-o", "out").returncode == 0
+
+
+@pytest.mark.ci
 def test_margins_are_those_of_replays(hdsim: Hdsim, tmp_path: Path) -> None:
     platform = hdsim_package.load_platform("teaching")
     windows = [
