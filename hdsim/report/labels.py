@@ -30,7 +30,7 @@ SUBJECTS = ("agent", "controller")
 _NEUTRAL = ("check", "metrics")
 #: Settings that only runs with generated jobs have.
 _GENERATED = "workload.generate."
-_SUFFIXES = re.compile(r"(\.(json|swf|txt|csv|xml|py|safetensors|pkl|pt|zip|gz))+$")
+_SUFFIXES = re.compile(r"(\.(json|swf|parquet|txt|csv|xml|py|safetensors|pkl|pt|zip|gz))+$")
 
 
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -127,7 +127,8 @@ def _recorded(path: Path, manifest: Mapping[str, Any]) -> Mapping[str, float]:
         return {}
     if trace["path"] == STANDARD_INPUT or is_json(trace["path"]):
         return {}
-    return _of_trace(trace["path"], trace["sha256"], str(workload.get("status", "recorded")))
+    file = Path(manifest.get("working_directory") or "", trace["path"])
+    return _of_trace(str(file), trace["sha256"], str(workload.get("status", "recorded")))
 
 
 @lru_cache(maxsize=16)

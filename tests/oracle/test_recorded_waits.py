@@ -105,6 +105,16 @@ def test_a_trace_without_waits_has_none(replay: Callable[..., Path], tmp_path: P
     assert of(replay("unknown")) is None
 
 
+def test_the_trace_is_found_from_any_folder(
+    replay: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path in the manifest begins in the working directory of the run."""
+    run = replay("run", "workload.path=trace.swf")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert waits(run, read_manifest(run), jobs_of(run)) is not None
+
+
 def test_a_changed_trace_is_left_out_with_a_warning(
     replay: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
