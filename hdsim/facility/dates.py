@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.errors import ConfigError
 from hdsim.site.formats import time_zone
+from hdsim.util.dates import finite, instant
 
 if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 #: A clock of a trace that shows more, in seconds, counts from 1970: no trace has begun 20 years before its first job.
 _SINCE_1970 = 20 * 365.25 * 86400.0
-#: Numbers that are seconds since 1970; others, such as 20260302, are dates or nothing.
-_EARLIEST, _LATEST = 1e8, 1e11
 #: First and last year of the first submission; instant up to which there are local times.
 _YEARS = 1900, 2999
 _END = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
@@ -45,7 +43,7 @@ class Dates:
         submission where the clock itself counts from 1970) and ``TimeZoneString``.
 
         Args:
-            begin: Date of the first submission as for :func:`instant`, None for that of the trace.
+            begin: Date of the first submission as for :func:`hdsim.util.dates.instant`, None for that of the trace.
             zone: Name of a time zone of the database of IANA, None for that of the trace.
             workload: The jobs.
 
@@ -65,7 +63,7 @@ class Dates:
                 raise ConfigError(str(error), where="facility.begin") from None
         if not len(workload):
             return cls(None, known)
-        first, start = float(workload.original_submission_time[0]), _number(header.get(_START.lower(), ""))
+        first, start = float(workload.original_submission_time[0]), finite(header.get(_START.lower(), ""))
         date = first if first >= _SINCE_1970 else start + first if start > 0 else None
         try:
             return cls(None if date is None else _in_years(date), known)
@@ -117,37 +115,6 @@ def dated(workload: Workload, settings: Mapping[str, Any]) -> Workload:
     return replace(workload, header={**header, _START: str(begin - first)})
 
 
-def instant(text: str, zone: tzinfo | None) -> float:
-    """Returns the seconds since 1970 of a date; of a local time that occurs twice the first.
-
-    Args:
-        text: ``2026-03-02T00:24:35``, with a blank in place of T, without seconds or hours, or with an offset such as
-            ``+01:00`` or Z at its end; or seconds since 1970.
-        zone: Zone of a time without an offset.
-
-    Raises:
-        ValueError: The text is no date, has neither an offset nor a zone, or is a time that the clock passed over.
-    """
-    if _EARLIEST <= (number := _number(text)) <= _LATEST:
-        return number
-    try:
-        date = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError(
-            f"expected a date such as 2026-03-02T00:24:35 or seconds since 1970, got '{text[:40]}'"
-        ) from None
-    if date.tzinfo is None:
-        if zone is None:
-            raise ValueError(
-                f"expected facility.timezone, such as Europe/Berlin, or an offset such as +01:00, for the local time "
-                f"'{text[:40]}'"
-            )
-        local, date = date, date.replace(tzinfo=zone)
-        if date.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local:
-            raise ValueError(f"expected a local time, got '{text[:40]}', which the clock passed over")
-    return date.timestamp()
-
-
 def _in_years(begin: float) -> float:
     """Returns the instant of a first submission.
 
@@ -158,24 +125,6 @@ def _in_years(begin: float) -> float:
     if not first <= begin < last:
         raise ValueError(f"expected a date from {_YEARS[0]} to {_YEARS[1]}, got {begin:.10g} seconds since 1970")
     return begin
-
-
-def second_instant(text: str, zone: tzinfo | None) -> float:
-    """Returns the second instant of a local time that occurs twice, and otherwise the only one."""
-    first = instant(text, zone)
-    if _EARLIEST <= _number(text) <= _LATEST:
-        return first
-    date = datetime.fromisoformat(text.strip())
-    return first if date.tzinfo is not None else date.replace(tzinfo=zone, fold=1).timestamp()
-
-
-def _number(text: str) -> float:
-    """Returns a finite number of a text, NaN for another text."""
-    try:
-        number = float(text)
-    except ValueError:
-        return math.nan
-    return number if math.isfinite(number) else math.nan
 
 
 def _zone(name: str, where: str) -> tzinfo:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import ConfigError, nearest, not_one_of
-from hdsim.facility.dates import Dates, instant, second_instant
+from hdsim.facility.dates import Dates
 from hdsim.util.arrays import Floats, read_only
 from hdsim.util.copies import itself
+from hdsim.util.dates import instant, second_instant
 from hdsim.util.inputs import read_csv
 from hdsim.util.plugins import optional
 from hdsim.util.rules import NOT_NEGATIVE, NULL, POSITIVE, SEED, TEXT, check_keys, is_finite, numbers_between, require

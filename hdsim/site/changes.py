@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -126,12 +127,15 @@ def _following(names: list[str], number: int, taken: set[str]) -> list[str]:
 
 def _reserved(site: Site, value: str, text: str) -> Site:
     """Adds a reservation."""
-    nodes = next(iter(split_list(value)), "")
-    given = dict(re.findall(r",(\w+)=([^,]*)", value))
-    unknown = [name for name in given if name not in _RESERVE]
-    if unknown or not nodes or "=" in nodes or not {"start", "duration"} <= set(given):
+    parts = list(split_list(value))
+    nodes = ",".join(itertools.takewhile(lambda part: "=" not in part, parts))
+    pairs = [part.partition("=") for part in itertools.dropwhile(lambda part: "=" not in part, parts)]
+    given = {key: found for key, _, found in pairs}
+    wrong = len(given) < len(pairs) or not all(key in _RESERVE and found for key, _, found in pairs)
+    if wrong or not nodes or not {"start", "duration"} <= set(given):
         raise ConfigError(
-            "expected reserve=NODES,start=2026-03-09T08:00:00,duration=7d and users=, accounts= or name=", where=text
+            "expected reserve=NODES,start=2026-03-09T08:00:00,duration=7d and users=A:B, accounts=A:B or name=NAME",
+            where=text,
         )
     try:
         start = parse_date(given["start"], site.time_zone)
@@ -146,6 +150,6 @@ def _reserved(site: Site, value: str, text: str) -> Site:
         "nodes": nodes,
         "start": start,
         "end": end,
-        **{key: given[key].split(":") for key in ("users", "accounts") if given.get(key)},
+        **{key: given[key].split(":") for key in ("users", "accounts") if key in given},
     }
     return site_of(document, text)

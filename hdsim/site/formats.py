@@ -15,6 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from hdsim.errors import ConfigError
+from hdsim.util.dates import instant
 
 #: Words for no limit.
 UNLIMITED = ("UNLIMITED", "INFINITE", "NOT_SET", "-1")
@@ -166,16 +167,8 @@ def parse_pairs(line: str) -> dict[str, str]:
 
 
 def parse_date(text: str, zone: str) -> float:
-    """Returns the seconds since 1970 of a local time ``2026-03-02T00:24:35`` or of seconds since 1970.
-
-    Of the hour that occurs twice it is the first.
-    """
-    if text.isdecimal():
-        return float(text)
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=time_zone(zone)).timestamp()
-    except ValueError:
-        raise ValueError(f"expected a time such as 2026-03-02T00:24:35, got '{text}'") from None
+    """Returns the seconds since 1970 of a date as :func:`hdsim.util.dates.instant` reads it, of a zone by its name."""
+    return instant(text, time_zone(zone))
 
 
 def date_text(seconds: float, zone: str) -> str:

@@ -51,6 +51,24 @@ def test_a_reservation_is_added() -> None:
     site = changed(make_site(), ["reserve=n[1-2],start=2026-03-09T08:00:00,duration=7d,accounts=a1:a2"])
     made = site.reservations["reserved1"]
     assert (made.nodes, made.end - made.start, made.accounts) == ("n[1-2]", 7 * 86_400, ["a1", "a2"])
+    listed = changed(make_site(), ["reserve=n1,n2,start=2026-03-09T08:00:00,duration=7d"])
+    assert listed.reservations["reserved1"].nodes == "n1,n2"
+
+
+def test_dates_of_a_site_have_offsets_and_no_hour_that_the_clock_passes_over() -> None:
+    site = make_site(time_zone="Europe/Berlin")
+
+    def start(text: str) -> float:
+        return changed(site, [f"reserve=n1,start={text},duration=1h"]).reservations["reserved1"].start
+
+    noon = start("2026-03-28T12:00:00")
+    assert noon == start("2026-03-28T11:00:00Z") == start("2026-03-28T14:00:00+03:00") == start(str(int(noon)))
+    assert start("20260328") == noon - 12 * 3600
+    assert start("2026-10-25T02:30") == start("2026-10-25T02:30:00+02:00")
+    with pytest.raises(ConfigError, match="expected a local time, got '2026-03-29T02:30:00', which the clock passed"):
+        start("2026-03-29T02:30:00")
+    with pytest.raises(ConfigError, match="expected a date of this millennium, got '0001-01-01'"):
+        start("0001-01-01")
 
 
 @pytest.mark.parametrize(
@@ -65,9 +83,11 @@ def test_a_reservation_is_added() -> None:
         ("partition.main.max_time=soon", r"expected seconds, 24h, 2-12:00:00 or UNLIMITED"),
         ("nodes.gpu+=2", r"nodes\.gpu\+=2: expected a number of nodes of nodes\.n"),
         ("nodes.n-=2", r"expected at most 1 nodes to remove, got 2"),
-        ("reserve=n1,start=tomorrow,duration=7d", r"expected a time such as 2026-03-02T00:24:35, got 'tomorrow'"),
+        ("reserve=n1,start=tomorrow,duration=7d", r"expected a date such as 2026-03-02T00:24:35 or seconds since 1970, got 'tomorrow'"),
         ("qos.normal.limits.max_jobs=3", r"expected slurm\.enforce=\[limits\] as well, as the site enforces no limits"),
         ("reserve=n1,begin=3", r"expected reserve=NODES,start="),
+        ("reserve=n1,start=2026-03-09,duration=7d,users=ann,ben", r"expected reserve=NODES,start=.*users=A:B"),
+        ("reserve=n1,start=2026-03-09,duration=7d,start=2026-03-10", r"expected reserve=NODES,start="),
     ],
 )
 def test_a_wrong_change_is_one_line(change: str, message: str) -> None:
