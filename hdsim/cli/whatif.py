@@ -255,7 +255,7 @@ def _means(series: dict[str, Floats]) -> str:
 
     return ", ".join(
         f"{duration(float(np.nanmean(waits)))} {name}" for name, waits in series.items() if not np.isnan(waits).all()
-    )
+    ) or ("of no job, as none runs before and after the changes" if "changed" in series else "of no job, as none runs")
 
 
 def _rejected(before: Result, after: Result) -> dict[str, int]:

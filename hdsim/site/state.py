@@ -23,6 +23,8 @@ from hdsim.site.notes import Notes
 
 #: States of nodes that take no jobs, by the beginning of Slurm's word.
 _OUT_OF_SERVICE = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "futr", "boot", "power", "reserved_down")
+#: Flags of reservations that are not simulated: those of repetition, and of jobs and nodes that come in otherwise.
+_FLAGS = ("HOURLY", "DAILY", "WEEKDAY", "WEEKEND", "WEEKLY", "TIME_FLOAT", "FLEX", "MAGNETIC", "REPLACE")
 #: Keys of a reservation without influence.
 _IGNORED = ("duration", "nodecnt", "corecnt", "state", "burstbuffer", "watts", "tres", "maxstartdelay", "cores")
 
@@ -57,6 +59,13 @@ def read_reservations(path: Path, zone: str, notes: Notes) -> dict[str, Any]:
         for key in ("users", "accounts", "flags"):
             if key in values:
                 one[key] = list(split_list(values.pop(key)))
+        for flag in one.get("flags", ()):
+            if flag.upper() in _FLAGS:
+                repeats = "; the reservation is taken once" if flag.upper() in _FLAGS[:5] else ""
+                notes.leave_out(path.name, f"Flags={flag}: not simulated{repeats}", f"{where}: {name}")
+        for key in ("users", "accounts"):
+            if any(owner.startswith("-") for owner in one.get(key, ())):
+                notes.leave_out(path.name, f"{key} that may not use a reservation: not simulated", f"{where}: {name}")
         if "partitionname" in values:
             one["partition"] = values.pop("partitionname")
         if "licenses" in values:

@@ -246,6 +246,21 @@ _CYCLE = f"{_ASSOC_COLUMNS}|ParentName\n" + "".join(
             "reservations without a name, or that end before they start",
         ),
         (
+            {"reservations_txt": RESERVATIONS.replace("Flags=MAINT", "Flags=MAINT,DAILY")},
+            "reservations.txt",
+            "Flags=DAILY: not simulated; the reservation is taken once",
+        ),
+        (
+            {"reservations_txt": RESERVATIONS.replace("Flags=MAINT", "Flags=FLEX")},
+            "reservations.txt",
+            "Flags=FLEX: not simulated",
+        ),
+        (
+            {"reservations_txt": RESERVATIONS.replace("Users=root", "Users=-root")},
+            "reservations.txt",
+            "users that may not use a reservation: not simulated",
+        ),
+        (
             {"assoc_txt": _CYCLE},
             "assoc.txt",
             "site: associations: expected accounts below root, got 2 above themselves",
@@ -361,7 +376,7 @@ FAULTS: list[tuple[str, dict[str, str], str]] = [
     ("a number", {"qos_txt": QOS.replace("|100|", "|lots|")}, r"qos.txt:3: priority: expected a whole number"),
     ("a dump", {"cluster_cfg": "Name|Priority\n"}, r"cluster.cfg:1: expected Cluster -, Parent -"),
     ("a reservation", {"reservations_txt": "nothing\n"}, r"reservations.txt: expected ReservationName="),
-    ("a date", {"reservations_txt": RESERVATIONS.replace("2026-03-02T00:12:03", "noon")}, r"expected a time such as"),
+    ("a date", {"reservations_txt": RESERVATIONS.replace("2026-03-02T00:12:03", "noon")}, r"expected a date such as"),
     ("sinfo", {"sinfo_txt": "n1 idle\n"}, r"sinfo.txt: expected a header with STATE and NODELIST"),
     ("a switch", {"topology_conf": "Nodes=n1\n"}, r"topology.conf:1: expected SwitchName="),
 ]

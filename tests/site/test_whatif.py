@@ -136,6 +136,8 @@ def test_waits_before_and_after_are_printed_and_drawn(
     run("whatif", "site", "partition.short.max_time=5min", "--html", "answer.html")
     told = capsys.readouterr().out
     assert "never run after the changes: 4 PartitionTimeLimit" in told
+    run("whatif", "site", "partition.short.max_time=1min", "partition.main.max_time=1min")
+    assert "mean wait: of no job, as none runs before and after the changes\n" in capsys.readouterr().out
     page = (tmp_path / "answer.html").read_text(encoding="utf-8")
     assert "partition.short.max_time=5min" in page and "Partitions" in page
 

@@ -476,7 +476,7 @@ def test_a_careless_question_is_one_line(
         (("|8|", "|8|8|"), r"squeue\.txt:2: expected 15 columns, got 16"),
         (("1:00:00", "long"), r"squeue\.txt:2: TIME_LIMIT: expected a time"),
         (("\n1|", "\n1_[3-9]|"), r"expected a line for each task \(squeue -r\), got 1_\[3-9\]"),
-        (("2026-03-02T09:49:00", "yesterday"), r"SUBMIT_TIME: expected a time such as"),
+        (("2026-03-02T09:49:00", "yesterday"), r"SUBMIT_TIME: expected a date such as"),
     ],
 )
 def test_a_damaged_queue_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
