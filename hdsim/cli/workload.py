@@ -120,6 +120,13 @@ def validate(file: str, platform: str | None) -> None:
     show_default=True,
     help="Run times: those of the file, the requested times, or a random share of these.",
 )
+@click.option(
+    "--status",
+    type=click.Choice(["recorded", "queued", "completed", "ignore"]),
+    default="recorded",
+    show_default=True,
+    help="Use of the status of jobs, as workload.status of a run.",
+)
 @click.option("--strict", is_flag=True, help="Fail on a job that cannot be replayed rather than leave it out.")
 @click.option(
     "--supersteps",

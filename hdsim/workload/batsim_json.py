@@ -352,6 +352,9 @@ def write_batsim(workload: Workload, path: str | Path, platform: Platform | None
         WorkloadError: Job ids are not unique, or the file cannot be written.
     """
     write_bytes(path, _text(to_batsim(workload, platform)).encode(), WorkloadError)
+    if platform is None and workload.reference_gflops is None and not workload.fixed_duration.all():
+        told = "%s: run times become durations whatever the speed of cores; a platform (--platform) keeps them run times"
+        _log.warning(told, path)
 
 
 def _text(content: dict[str, Any]) -> str:

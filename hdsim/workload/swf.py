@@ -24,6 +24,7 @@ from hdsim.util.arrays import distinct
 from hdsim.util.files import write_bytes
 from hdsim.util.inputs import read_bytes
 from hdsim.util.text import number_in
+from hdsim.workload.model import COLUMNS
 from hdsim.workload.raw import RawJobs, plain
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ FIELDS = (
     "think time",
 )
 JOB, SUBMIT, WAIT, RUN, ALLOCATED, _, USED_MEMORY, REQUESTED, REQUESTED_TIME, REQUESTED_MEMORY = range(10)
-STATUS, USER, GROUP, EXECUTABLE, QUEUE, PARTITION = range(10, 16)
+STATUS, USER, GROUP, EXECUTABLE, QUEUE, PARTITION, PRECEDING = range(10, 17)
 #: Values of the status: failed; partial executions beside the line of the whole job; cancelled.
 FAILED, COMPLETED, PARTIAL, CANCELLED = 0, 1, (2, 3, 4), 5
 #: Names of these values.
@@ -137,6 +138,9 @@ def read_swf(path: str | Path, *, waits: bool = False) -> tuple[RawJobs, str]:
     }
     if waits:
         columns["recorded_wait"] = table[:, WAIT].copy()
+    elif after := int((table[:, PRECEDING] > 0).sum()):
+        told = "%s: the preceding jobs of %d jobs (field 17) are ignored: each is submitted at its recorded time"
+        _log.warning(told, path, after)
     return RawJobs(columns, where, header=_header(content), errors=errors), digest
 
 
@@ -242,18 +246,24 @@ def write_swf(workload: Workload, path: str | Path) -> None:
     Raises:
         WorkloadError: The file cannot be written.
     """
+    write_bytes(path, format_swf(workload).encode(), WorkloadError)
+    amounts = (workload.cpu != 1).any() or workload.storage.any() or workload.priority.any()
     without = {
+        "ids that are no whole numbers": workload.job_id.dtype.kind != "i",
+        "names of owners": any(workload.names.values()),
         "memory bandwidths": workload.memory_bandwidth.any(),
         "GPUs": workload.asks_for_gpus,
         "programs": workload.has_programs,
         "gangs": workload.has_gangs,
         "kill limits": np.isfinite(workload.walltime).any(),
-        "return codes": workload.return_code.any(),
-        "columns of your own": workload.own_names,
+        "durations whatever the speed of cores": workload.fixed_duration.any(),
+        "demands of pods": amounts or workload.has_constraints,
+        "requested times of 0": (workload.requested_time < workload.runtime)[workload.requested_time == 0].any(),
+        "return codes": not np.isin(workload.return_code, (0, 1)).all(),
+        "columns of your own": set(workload.own_names) - set(COLUMNS),
     }
     if lost := [name for name, found in without.items() if found]:
         _log.warning("%s: SWF has no place for %s, which are left out", path, ", ".join(lost))
-    write_bytes(path, format_swf(workload).encode(), WorkloadError)
 
 
 def format_swf(workload: Workload) -> str:

@@ -161,11 +161,29 @@ def test_what_swf_has_no_place_for_is_told(hdsim: Run, trace: Path, tmp_path: Pa
     done = hdsim("workload", "convert", trace, "--memory-bandwidth", "8", "-o", "a.swf")
     assert "a.swf: SWF has no place for memory bandwidths, which are left out\n" in done.stderr
     jobs = [{"id": 1, "subtime": 0, "res": 2, "gpus": 2, "walltime": 9, "profile": "p", "own": 3}]
-    profiles = {"p": {"type": "delay", "delay": 5, "ret": 1}}
+    profiles = {"p": {"type": "delay", "delay": 5, "ret": 3}}
     (tmp_path / "b.json").write_text(json.dumps({"jobs": jobs, "profiles": profiles}))
     done = hdsim("workload", "convert", "b.json", "-o", "b.swf")
-    told = "SWF has no place for GPUs, kill limits, return codes, columns of your own, which are left out"
-    assert told in done.stderr
+    told = "GPUs, kill limits, durations whatever the speed of cores, return codes, columns of your own, which are left out"
+    assert f"SWF has no place for {told}" in done.stderr
+    job = {"id": "a", "subtime": 0, "res": 2, "profile": "p", "user": "ann"}
+    profiles = {"p": {"type": "parallel_homogeneous", "cpu": 1e12, "com": 0, "req_time": 0, "ret": 1}}
+    (tmp_path / "c.json").write_text(json.dumps({"jobs": [job], "profiles": profiles}))
+    done = hdsim("workload", "convert", "c.json", "--platform", "gaia", "-o", "c.swf")
+    told = "ids that are no whole numbers, names of owners, requested times of 0, which are left out"
+    assert f"SWF has no place for {told}" in done.stderr
+    assert (tmp_path / "c.swf").read_text().splitlines()[-1].split()[10] == "0"
+
+
+def test_what_json_and_a_replay_do_not_keep_of_swf_is_told(hdsim: Run, tmp_path: Path) -> None:
+    lines = ("1 0 -1 5 2 -1 -1 2 9 -1 1 1 1 1 1 1 -1 -1", "2 3 -1 0 2 -1 -1 2 9 -1 5 1 1 1 1 1 1 30")
+    (tmp_path / "a.swf").write_text("\n".join(lines) + "\n")
+    done = hdsim("workload", "convert", "a.swf", "-o", "a.json")
+    assert "a.json: run times become durations whatever the speed of cores; a platform (--platform)" in done.stderr
+    assert "a.swf: the preceding jobs of 1 jobs (field 17) are ignored" in done.stderr
+    assert "a.json: 1 jobs\n" in done.stdout
+    done = hdsim("workload", "convert", "a.swf", "--platform", "gaia", "--status", "queued", "-o", "a.json")
+    assert "durations" not in done.stderr and "a.json: 2 jobs\n" in done.stdout
 
 
 def test_convert_a_part(trace: Path, tmp_path: Path) -> None:
