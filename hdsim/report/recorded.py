@@ -26,6 +26,7 @@ from hdsim.results.run_directory.reader import period_of
 from hdsim.util.arrays import Floats
 from hdsim.util.inputs import STANDARD_INPUT
 from hdsim.util.text import format_number
+from hdsim.workload.generators.base import is_generator
 from hdsim.workload.load import is_json
 from hdsim.workload.parquet import is_parquet, read_parquet
 from hdsim.workload.raw import RawJobs
@@ -125,7 +126,7 @@ def _recorded(path: Path, manifest: Mapping[str, Any]) -> Mapping[str, float]:
         return {}
     if any(workload.get(key, value) != value for key, value in _UNCHANGED.items()):
         return {}
-    if trace["path"] == STANDARD_INPUT or is_json(trace["path"]):
+    if trace["path"] == STANDARD_INPUT or is_json(trace["path"]) or is_generator(trace["path"]):
         return {}
     file = Path(manifest.get("working_directory") or "", trace["path"])
     return _of_trace(str(file), trace["sha256"], str(workload.get("status", "recorded")))

@@ -100,6 +100,13 @@ def test_jobs_that_are_not_those_of_the_trace_have_none(replay: Callable[..., Pa
     assert of(replay("changed", override)) is None
 
 
+def test_a_generator_in_the_place_of_a_trace_has_none(
+    replay: Callable[..., Path], root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert of(replay("drawn", f"workload.path={root / 'examples/plugins/poisson.py'}")) is None
+    assert "recorded waiting times" not in caplog.text
+
+
 def test_a_trace_without_waits_has_none(replay: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "trace.swf").write_text(_line(1, 0, -1, 100, 4))
     assert of(replay("unknown")) is None
