@@ -150,6 +150,6 @@ def _reserved(site: Site, value: str, text: str) -> Site:
         "nodes": nodes,
         "start": start,
         "end": end,
-        **{key: given[key].split(":") for key in ("users", "accounts") if key in given},
+        **{key: found.split(":") for key, found in given.items() if key in ("users", "accounts")},
     }
     return site_of(document, text)

@@ -353,8 +353,10 @@ def write_batsim(workload: Workload, path: str | Path, platform: Platform | None
     """
     write_bytes(path, _text(to_batsim(workload, platform)).encode(), WorkloadError)
     if platform is None and workload.reference_gflops is None and not workload.fixed_duration.all():
-        told = "%s: run times become durations whatever the speed of cores; a platform (--platform) keeps them run times"
-        _log.warning(told, path)
+        told = (
+            "run times become durations whatever the speed of cores; with a platform (--platform) they stay run times"
+        )
+        _log.warning("%s: %s", path, told)
 
 
 def _text(content: dict[str, Any]) -> str:

@@ -164,8 +164,8 @@ def test_what_swf_has_no_place_for_is_told(hdsim: Run, trace: Path, tmp_path: Pa
     profiles = {"p": {"type": "delay", "delay": 5, "ret": 3}}
     (tmp_path / "b.json").write_text(json.dumps({"jobs": jobs, "profiles": profiles}))
     done = hdsim("workload", "convert", "b.json", "-o", "b.swf")
-    told = "GPUs, kill limits, durations whatever the speed of cores, return codes, columns of your own, which are left out"
-    assert f"SWF has no place for {told}" in done.stderr
+    told = "GPUs, kill limits, durations whatever the speed of cores, return codes, columns of your own"
+    assert f"SWF has no place for {told}, which are left out" in done.stderr
     job = {"id": "a", "subtime": 0, "res": 2, "profile": "p", "user": "ann"}
     profiles = {"p": {"type": "parallel_homogeneous", "cpu": 1e12, "com": 0, "req_time": 0, "ret": 1}}
     (tmp_path / "c.json").write_text(json.dumps({"jobs": [job], "profiles": profiles}))
@@ -179,7 +179,7 @@ def test_what_json_and_a_replay_do_not_keep_of_swf_is_told(hdsim: Run, tmp_path:
     lines = ("1 0 -1 5 2 -1 -1 2 9 -1 1 1 1 1 1 1 -1 -1", "2 3 -1 0 2 -1 -1 2 9 -1 5 1 1 1 1 1 1 30")
     (tmp_path / "a.swf").write_text("\n".join(lines) + "\n")
     done = hdsim("workload", "convert", "a.swf", "-o", "a.json")
-    assert "a.json: run times become durations whatever the speed of cores; a platform (--platform)" in done.stderr
+    assert "a.json: run times become durations whatever the speed of cores; with a platform (--platform)" in done.stderr
     assert "a.swf: the preceding jobs of 1 jobs (field 17) are ignored" in done.stderr
     assert "a.json: 1 jobs\n" in done.stdout
     done = hdsim("workload", "convert", "a.swf", "--platform", "gaia", "--status", "queued", "-o", "a.json")

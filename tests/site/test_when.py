@@ -428,7 +428,7 @@ def test_a_job_that_no_rule_lets_start_has_no_date(tmp_path: Path, capsys: pytes
         (["--check", "--weeks", "9"], r"expected a log of at least 20 weeks to check 9, got 1"),
         ([], "expected either --job or --check"),
         (["--job", "-n 4"], r"expected --queue FILE, or --at TIME"),
-        (["--at", "soon", "--job", "-n 4"], r"--at: expected a date such as 2026-03-02T00:24:35 or seconds since 1970, got 'soon'"),
+        (["--at", "soon", "--job", "-n 4"], r"--at: expected a date such as 2026-03-02T00:24:35 or .*, got 'soon'"),
         (
             ["--at", "2020-03-04T10:00:00", "--job", "-n 4"],
             r"--at: expected a moment of the log, from 2026-03-02T\S+ to 2026-03-\S+, got 2020-03-04T10:00:00",
