@@ -15,7 +15,6 @@ from hdsim.scheduling.kernels.profiles import (
     admit,
     fill_beside,
     fill_exactly,
-    head_reservation,
     longest_before,
     reserve_head,
 )
@@ -47,6 +46,8 @@ class Easy(Backfill):
         # Shadow time in seconds, extra cores, and on nodes the chunks of the head that fit beside it at that time.
         self._shadow, self._extra, self._margin = math.inf, 0.0, 0.0
         self._nodes = None if cluster.only_counts else NodeArrays()
+        # Whether equal cores are counted.
+        self._counts = cluster.only_counts and cluster.uniform_speed and cluster.node_states is None
         self._free, self._allowed = np.zeros((0, 0)), np.zeros((0, 0), bool)
         # Chunks of each kind that may run beside the head, and that may not; space for limits; speeds of nodes.
         self._most: dict[int, tuple[int, float]] = {}
@@ -82,25 +83,25 @@ class Easy(Backfill):
         idle = cluster.n_idle
         if not idle and cluster.has_core_ids and not cluster.has_slowed:
             return
-        budget, known = cluster.budget, self._head == head and not self._ends.overdue(cluster.now)
+        budget, now = cluster.budget, cluster.now
+        known = self._head == head and not self._ends.overdue(now)
         if known and budget is not None:
-            known = self._shadow > cluster.now and budget.lasts(self._moment, cluster.now)
+            known = self._shadow > now and budget.lasts(self._moment, now)
         if not known:
             self._reserve(cluster, head)
-            self._moment = None if budget is None else budget.moment(cluster.now)
+            self._moment = None if budget is None else budget.moment(now)
         if self._shadow == math.inf:
             if self._serve_next(cluster, queue, order, head):
                 return
             idle = cluster.n_idle
         if budget is not None:
             idle = self._idle(cluster)
-        if budget is not None and self._shadow < math.inf:
-            cluster.reserve_power(self._kept)
+            if self._shadow < math.inf:
+                cluster.reserve_power(self._kept)
         head, size, requested = self._head, cluster.size, cluster.requested_time
-        now, shadow, extra = cluster.now, self._shadow, self._extra
+        shadow, extra = self._shadow, self._extra
         candidates = order.jobs
-        counts = cluster.only_counts and cluster.uniform_speed and cluster.node_states is None
-        if known and (counts or budget is not None):
+        if known and (self._counts or budget is not None):
             candidates = order.sort([job for job in cluster.submitted if job in cluster.queue])
         # An upper bound; the estimates below decide.
         longest = _longest_before(shadow, now, self._fastest)
@@ -206,7 +207,7 @@ class Easy(Backfill):
         self._head, now, size, self._moment = head, cluster.now, float(cluster.size[head]), None
         self._most.clear()
         if self._nodes is None:
-            self._shadow, self._extra = head_reservation(self._ends.sorted, now, float(cluster.n_idle), size)
+            self._shadow, self._extra = self._ends.head_reservation(now, float(cluster.n_idle), size)
             return
         self._free, self._allowed = cluster.cores.free_nodes().arrays()
         requests, running = self._nodes.requests(cluster), self._nodes.holdings(cluster)

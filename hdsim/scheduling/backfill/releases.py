@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdsim.scheduling.kernels.profiles import add_release, make_releases, remove_release, with_space
+from hdsim.kernels.compiling import in_python
+from hdsim.scheduling.kernels.profiles import Releases, head_reservation
 from hdsim.util.copies import with_own_containers
 
 if TYPE_CHECKING:
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 
 #: Seconds that corrections add to a prediction, one after the other.
 CORRECTIONS = (60, 300, 900, 1800, 3600, 7200, 18_000, 36_000, 72_000, 180_000, 360_000)
+#: Number of running jobs up to which a loop over them in Python takes less time than a call of a kernel.
+_FEW = 64
+
+_head_reservation = in_python(head_reservation)
 
 
 class ReleaseTimes:
@@ -23,7 +30,6 @@ class ReleaseTimes:
 
     Attributes:
         end: Expected end of each running job, seconds.
-        sorted: The same ends in arrays, ascending.
 
     Args:
         cluster: The cluster; its running jobs end at their requested times.
@@ -35,7 +41,8 @@ class ReleaseTimes:
         self._cluster = cluster
         self.end: dict[int, float] = {}
         self._retimed = 0  # changes of frequencies that the ends follow
-        self.sorted = make_releases(64)
+        # The same ends, ascending, ties by job, the jobs and their cores.
+        self._ends, self._jobs, self._cores = array("d"), array("q"), array("d")
         for job, placement in cluster.running.items():
             if job not in cluster.starting:
                 self.add(job, cluster.starting_time[job] + cluster.estimate(job, placement), cluster.size[job])
@@ -43,9 +50,24 @@ class ReleaseTimes:
     def add(self, job: int, end: float, cores: float) -> None:
         """Adds a started job."""
         self.end[job] = end
-        self.sorted = with_space(self.sorted, len(self.end))
-        add_release(self.sorted, end, job, float(cores))
+        place = bisect_left(self._jobs, job, bisect_left(self._ends, end), bisect_right(self._ends, end))
+        self._ends.insert(place, end)
+        self._jobs.insert(place, job)
+        self._cores.insert(place, cores)
         self._call(job, end)
+
+    @property
+    def sorted(self) -> Releases:
+        """The expected ends in arrays for kernels, until the next change."""
+        columns: Any = (self._ends, self._jobs, self._cores, [len(self._ends)])
+        return Releases(*map(np.asarray, columns))
+
+    def head_reservation(self, now: float, idle: float, cores: float) -> tuple[float, float]:
+        """Returns the reservation of the head; see :func:`hdsim.scheduling.kernels.profiles.head_reservation`."""
+        if len(self._ends) > _FEW:
+            return head_reservation(self.sorted, now, idle, cores)
+        few: Any = Releases(self._ends, self._jobs, self._cores, [len(self._ends)])  # type: ignore[arg-type]
+        return _head_reservation(few, now, idle, cores)
 
     def correct(self) -> bool:
         """Corrects predictions that running jobs have exceeded; returns whether there were any.
@@ -57,8 +79,7 @@ class ReleaseTimes:
         corrected = cluster.frequencies is not None and self._follow_frequencies(cluster.frequencies)
         if not cluster.expected or not self.overdue(cluster.now):
             return corrected
-        count = int(np.searchsorted(self.sorted.end[: self.sorted.length[0]], cluster.now, side="right"))
-        for job in self.sorted.job[:count].tolist():
+        for job in self._jobs[: bisect_right(self._ends, cluster.now)].tolist():
             begin, end = cluster.starting.get(job, cluster.starting_time[job]), self.end[job]
             while end <= cluster.now and job in cluster.expected:
                 (limit, corrections), seconds = cluster.expected[job], cluster.requested_time[job]
@@ -94,11 +115,12 @@ class ReleaseTimes:
 
     def overdue(self, now: float) -> bool:
         """Returns whether the expected end of a running job has passed."""
-        return bool(self.end) and bool(self.sorted.end[0] <= now)
+        return bool(self._ends) and self._ends[0] <= now
 
     def remove(self, job: int) -> float:
         """Removes an ended job and returns its expected end in seconds, NaN if it was not added."""
         end = self.end.pop(job, math.nan)
         if not math.isnan(end):
-            remove_release(self.sorted, end, job)
+            place = self._jobs.index(job, bisect_left(self._ends, end))
+            del self._ends[place], self._jobs[place], self._cores[place]
         return end

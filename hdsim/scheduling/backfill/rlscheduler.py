@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from hdsim.scheduling.backfill.base import Backfill, Queue, start_queued
 from hdsim.scheduling.backfill.releases import ReleaseTimes
-from hdsim.scheduling.kernels.profiles import head_reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +49,7 @@ class RLScheduler(Backfill):
         if self._head != head:
             self._head = head
             idle, wanted = float(cluster.n_idle), float(cluster.size[head])
-            self._earliest, _ = head_reservation(self._ends.sorted, cluster.now, idle, wanted)
+            self._earliest, _ = self._ends.head_reservation(cluster.now, idle, wanted)
         elif not self._freed:
             candidates = [job for job in cluster.submitted if job in cluster.queue]
         self._freed = False

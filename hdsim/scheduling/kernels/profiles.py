@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +64,6 @@ class Profile(NamedTuple):
     length: Ints
 
 
-Rows = TypeVar("Rows", Releases, Profile)
-
-
 def make_releases(size: int) -> Releases:
     """Returns space for the expected ends of `size` running jobs."""
     return Releases(np.zeros(size), np.zeros(size, np.int64), np.zeros(size), np.zeros(1, np.int64))
@@ -77,12 +74,11 @@ def make_profile(size: int) -> Profile:
     return Profile(np.zeros(size), np.zeros(size), np.zeros(1, np.int64))
 
 
-def with_space(rows: Rows, size: int) -> Rows:
-    """Returns releases or a profile of cores, moved to longer arrays if there is no space for `size` rows."""
-    if size <= len(rows[0]):
-        return rows
-    longer: Any = {name: np.resize(getattr(rows, name), 2 * size) for name in rows._fields if name != "length"}
-    return rows._replace(**longer)
+def with_space(profile: Profile, size: int) -> Profile:
+    """Returns a profile of cores, moved to longer arrays if there is no space for `size` steps."""
+    if size <= len(profile.times):
+        return profile
+    return profile._replace(times=np.resize(profile.times, 2 * size), free=np.resize(profile.free, 2 * size))
 
 
 @lean_kernel
@@ -147,12 +143,12 @@ def head_reservation(releases: Releases, now: float, idle: float, cores: float) 
         The shadow time, the earliest expected start of the head in seconds, infinite if unknown, and the extra cores,
         idle beside the head at that time.
     """
-    missing, shadow = cores - idle, math.inf
+    ends, freed, missing, shadow = releases.end, releases.cores, cores - idle, math.inf
     for i in range(releases.length[0]):
-        date = max(releases.end[i], now)
+        date = ends[i] if ends[i] > now else now
         if missing <= 0 and date > shadow:
             break
-        missing -= releases.cores[i]
+        missing -= freed[i]
         shadow = date
     return (shadow if missing <= 0 else math.inf), -missing
 
