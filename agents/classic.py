@@ -125,12 +125,12 @@ class ClassicAgent(Agent):
 
     def _serve(self, cluster: Cluster, rules: StockRules) -> int | None:
         """Starts jobs in order until one does not fit; returns that job."""
-        queue, backfill = self._queue, self._backfill
+        queue, backfill, pick = self._queue, self._backfill, cluster.pick
         while True:
             job = self._next(cluster) if self._head is None else self._head
             if job is None:
                 return None
-            placement = cluster.pick(job)
+            placement = pick(job)
             if placement is None:
                 if rules.commit_head:
                     self._head = job

@@ -142,6 +142,8 @@ class Cluster:
         can_set_frequency: Whether the backend carries `set_frequency` out.
         frequencies: Frequencies of jobs, None where the processor types do not share any.
         started: Jobs the scheduler has started in its present pass.
+        decides_more: The scheduler has decided on more than starts and calls in its present pass, or may have where
+            jobs have frequencies.
         resized: Running jobs the scheduler has resized in its present pass.
         killed: Running jobs the scheduler wants killed.
         requeued: Running jobs that the scheduler wants back in the queue.
@@ -317,6 +319,7 @@ class Cluster:
             self._stretch(0)
             if self.budget is not None:
                 self.budget.only_nominal = not slows and math.isnan(self.frequencies.default)
+        self.decides_more = self.frequencies is not None
         self.expected: dict[int, tuple[float, int]] = {}
         self._only_order = self.only_counts and self.uniform_speed and not needs_processors
         self._set_store(policies_in_use(core_policy, fixed_policy, core_policies))
@@ -704,15 +707,15 @@ class Cluster:
             placement = self.pick(job)
             if placement is None:
                 raise DecisionError(f"job {self._name(job)} cannot be started: it does not fit on the idle cores")
-        if self.budget is None and self.frequencies is None:
+        frequencies = self.frequencies
+        if frequencies is None and self.budget is None:
             self.cores.allocate(job, placement)
         else:
             self._allocate_with_power(job, placement)
         self.queue.take(job)
         self.running.add(job, placement)
         self.started.append(job)
-        wakes = self.node_states is not None and self._wake(job, placement)
-        if wakes or self.confirms_starts:
+        if (self.node_states is not None and self._wake(job, placement)) or self.confirms_starts:
             self.starting.write(job, self.now)
             self.state.write(job, _STARTING)
         else:
@@ -721,8 +724,8 @@ class Cluster:
             self.state.write(job, _RUNNING)
             if self.core_speed is not None:
                 self._record_speed_of(job)
-            if self.frequencies is not None and self.frequencies.used:
-                self.allocations.note_frequency(job, self.frequencies.of(job))
+            if frequencies is not None and frequencies.used:
+                self.allocations.note_frequency(job, frequencies.of(job))
 
     def _allocate_with_power(self, job: int, placement: Any) -> None:
         """Gives a job its cores and the power that it takes on them."""
@@ -823,7 +826,7 @@ class Cluster:
         except DecisionError as error:
             raise DecisionError(f"job {self._name(job)} cannot be resized to cores {ids}: {error}") from None
         self._hold(job, placement)
-        self.resized.append(job)
+        self._decide(self.resized, job)
         if self.core_speed is not None:
             self._record_speed_of(job)
 
@@ -874,7 +877,7 @@ class Cluster:
             raise DecisionError(f"set_speed: expected core ids 0 to {last}, got {ids}")
         if not 0 < share <= 1:
             raise DecisionError(f"set_speed: expected a share of the peak speed above 0 and at most 1, got {share:g}")
-        self.speed_changes.append((np.array(ids, np.int64), share))
+        self._decide(self.speed_changes, (np.array(ids, np.int64), share))
 
     def set_frequency(self, job: int, ghz: float | None = None) -> None:
         """Chooses the frequency of a job: that of a queued one at its start, that of a running one now.
@@ -1178,7 +1181,7 @@ class Cluster:
             raise self._misplaced(job, "killed", "running")
         if not self.can_kill:
             raise DecisionError(f"job {self._name(job)} cannot be killed: the backend kills no jobs")
-        self.killed.append(job)
+        self._decide(self.killed, job)
 
     def requeue(self, job: int) -> None:
         """Asks the backend to put a running job back into the queue at this instant; all that it has done is lost.
@@ -1190,7 +1193,7 @@ class Cluster:
             raise self._misplaced(job, "requeued", "running")
         if not self.can_requeue:
             raise DecisionError(f"job {self._name(job)} cannot be requeued: the backend requeues no jobs")
-        self.requeued.append(job)
+        self._decide(self.requeued, job)
 
     def suspend(self, job: int) -> None:
         """Stops a running job, now; it gives its cores back, with memory and GPUs beside them, until `resume`.
@@ -1212,7 +1215,7 @@ class Cluster:
         self.suspended.write(job, held)
         self._suspended_at[job] = self.now
         self.state.write(job, FinalState.SUSPENDED)
-        self.paused.append((job, True))
+        self._decide(self.paused, (job, True))
 
     def resume(self, job: int) -> None:
         """Continues a suspended job, now, on the cores that it held.
@@ -1232,7 +1235,7 @@ class Cluster:
         if self.core_speed is not None:
             self._record_speed_of(job)
         self.state.write(job, _RUNNING)
-        self.paused.append((job, False))
+        self._decide(self.paused, (job, False))
 
     def note_run(self, job: int) -> int:
         """Gives the last run of a job that is back in the queue a row of its own in jobs.csv, with the present columns.
@@ -1341,6 +1344,11 @@ class Cluster:
         return self.cores.idle_ids().tolist()
 
     # Helpers
+
+    def _decide(self, decisions: list[Any], decision: Any) -> None:
+        """Takes note of a decision of the scheduler that is neither a start nor a call."""
+        decisions.append(decision)
+        self.decides_more = True
 
     def _note_sizes(self, jobs: Workload) -> None:
         """Appends the sizes of jobs, which without core ids may be fractions of cores."""

@@ -57,17 +57,21 @@ class FixedQueue:
 
     def add(self, jobs: Sequence[int]) -> None:
         """Inserts submitted jobs."""
+        if not jobs:
+            return
         queued, keys, key_of = self.jobs, self._keys, self._key_of
-        if self._predicted and jobs:
+        if self._predicted:
             known, rows = self._cluster.workload, np.array(jobs)
             columns = known.columns_at(rows)
             columns["requested_time"] = np.array([self._cluster.requested_time[job] for job in jobs])
             scores = self._order.score(dataclasses.replace(known, **columns))
             key_of.update(zip(jobs, zip(scores.tolist(), jobs, strict=True), strict=True))
         for job in jobs:
-            if not self._predicted and job >= len(key_of):
+            try:
+                key = key_of[job]
+            except IndexError:  # the job has become known since
                 self._score()
-            key = key_of[job]
+                key = key_of[job]
             place = bisect_left(keys, key)
             keys.insert(place, key)
             queued.insert(place, job)

@@ -141,22 +141,23 @@ class Engine(simpy.Environment):
         Returns:
             False if there are no events until then.
         """
-        cluster, agenda = self.cluster, self._agenda.entries
+        cluster, dates, submission = self.cluster, self._agenda, self._submission
+        agenda = dates.entries
         # `peek` is slower: without an event, which is the usual case, it raises and catches an error.
         events = self._queue
         cluster.next_instant(cluster.now)
-        submitted, ended, batch = cluster.submitted, cluster.ended, self._batch_events
+        submitted, ended, batch, infeasible = cluster.submitted, cluster.ended, self._batch_events, self._infeasible
         self._notified = False
         if cluster.calls:
             # An agent may ask for calls before the first event.
             self._schedule_calls()
         while True:
-            arrival, now = self._submission[self._next], agenda[0][0]
+            arrival, now = submission[self._next], agenda[0][0]
             if events and events[0][0] < now:
                 now = events[0][0]
             if arrival < now:
                 now = arrival
-            if arrival == math.inf and (now == math.inf or self._is_over()):
+            elif arrival == math.inf and (now == math.inf or self._is_over()):
                 if not self.over:
                     self.over = True
                     self._warn()
@@ -167,7 +168,7 @@ class Engine(simpy.Environment):
             self._now = cluster.now = now
             while batch or arrival > now:
                 if agenda[0][0] == now:
-                    action, argument = self._agenda.pop()
+                    action, argument = dates.pop()
                     if action is None:
                         self._reach_date(argument)
                     else:
@@ -180,9 +181,13 @@ class Engine(simpy.Environment):
                 if not batch:
                     break
             while arrival == now:
-                self._submit(self._next)
-                self._next += 1
-                arrival = self._submission[self._next] if batch else math.inf
+                job = self._next
+                self._next = job + 1
+                if job in infeasible:
+                    cluster.refuse(job)
+                else:
+                    cluster.submit(job)
+                arrival = submission[job + 1] if batch else math.inf
             if submitted or ended or self._notified:
                 self.deciding = True
                 return True
@@ -194,29 +199,52 @@ class Engine(simpy.Environment):
         """Carries out the decisions of the scheduler."""
         cluster, executor = self.cluster, self._executor
         now, self.deciding = cluster.now, False
-        if cluster.budget is not None:
-            cluster.raise_slowed()
-        if cluster.resized:
-            # Jobs that start may have cores that others gave up.
-            self._settled = False
-            executor.resize({job: cluster.placements[job] for job in cluster.resized}, now)
-            for job in cluster.resized:
-                self._set_pace(job)
-            cluster.resized.clear()
+        decides_more = cluster.decides_more
+        if decides_more:
+            self._resize()
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
-            running = cluster.running
+            running, power = cluster.running, self._power
             paced = cluster.frequencies is not None and cluster.frequencies.used
             for job in cluster.started:
-                if job in cluster.starting:
-                    assert self._power is not None
-                    self._power.wait(job)
+                if power is not None and job in cluster.starting:
+                    power.wait(job)
                 else:
                     executor.start(job, running[job] if job in running else cluster.suspended[job], now)
                     if paced:
                         self._set_pace(job)
             cluster.started.clear()
+        if decides_more:
+            self._change_paces()
+        if not self._settled:
+            self._settle()
+        if decides_more:
+            for jobs, action in ((cluster.killed, self._kill), (cluster.requeued, self._requeue)):
+                for job in jobs:
+                    self.schedule_at(now, action, job)
+                jobs.clear()
+            cluster.decides_more = cluster.frequencies is not None
+        if cluster.calls:
+            self._schedule_calls()
+        if self._power is not None:
+            self._power.apply()
+
+    def _resize(self) -> None:
+        """Carries out decisions that come before starts."""
+        cluster = self.cluster
+        cluster.raise_slowed()
+        if cluster.resized:
+            # Jobs that start may have cores that others gave up.
+            self._settled = False
+            self._executor.resize({job: cluster.placements[job] for job in cluster.resized}, cluster.now)
+            for job in cluster.resized:
+                self._set_pace(job)
+            cluster.resized.clear()
+
+    def _change_paces(self) -> None:
+        """Carries out suspensions and changes of speeds and frequencies, which come after starts."""
+        cluster, executor, now = self.cluster, self._executor, self.cluster.now
         if cluster.paused:
             self._settled = False
             for job, suspended in cluster.paused:
@@ -237,20 +265,6 @@ class Engine(simpy.Environment):
             for job in cluster.frequencies.changed:
                 self._set_pace(job)
             cluster.frequencies.changed.clear()
-        if not self._settled:
-            self._settle()
-        if cluster.killed:
-            for job in cluster.killed:
-                self.schedule_at(now, self._kill, job)
-            cluster.killed.clear()
-        if cluster.requeued:
-            for job in cluster.requeued:
-                self.schedule_at(now, self._requeue, job)
-            cluster.requeued.clear()
-        if cluster.calls:
-            self._schedule_calls()
-        if self._power is not None:
-            self._power.apply()
 
     def wait_until(self, time: float) -> None:
         """Advances the clock to a time in seconds before the next event."""
@@ -560,15 +574,12 @@ class Engine(simpy.Environment):
         self._too_long.discard(job)
         return date
 
-    def _submit(self, job: int) -> None:
+    def _arrive(self, job: int) -> None:
+        self._awaited -= 1
         if job in self._infeasible:
             self.cluster.refuse(job)
         else:
             self.cluster.submit(job)
-
-    def _arrive(self, job: int) -> None:
-        self._awaited -= 1
-        self._submit(job)
 
     def _kill(self, job: int) -> None:
         if job in self.cluster.starting:
