@@ -135,10 +135,10 @@ def carry_out(
 
 
 class SchedulingPasses:
-    """The scheduling passes of an agent, a context that gives the function of a pass.
+    """The scheduling passes of an agent.
 
-    A DecisionError names the agent where it has changed what only the simulation changes: containers refuse that, and
-    the clock is compared after each pass. The end of the context, by an error too, compares the containers themselves.
+    A DecisionError names the agent where it has changed what only the simulation changes: containers refuse that, the
+    clock is compared after each pass, and `check`, after the last one or an error, compares the containers themselves.
     """
 
     __slots__ = ("_cluster", "_contents", "_decide", "agent")
@@ -150,11 +150,23 @@ class SchedulingPasses:
             *(cluster.starting_time, cluster.finish_time, cluster.requests, cluster.size, cluster.requested_time),
         )
 
-    def __enter__(self) -> Callable[[], None]:
-        watch.start()
-        return self._pass
+    @watch.is_pass
+    def decide(self) -> None:
+        """Has the agent decide."""
+        cluster = self._cluster
+        now = cluster.now
+        try:
+            self._decide(cluster)
+        except ReadOnlyError as error:
+            raise DecisionError(f"{_author(self.agent)} {error.change}") from error
+        if cluster.now != now:
+            raise DecisionError(
+                f"{_author(self.agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state "
+                "and change it by cluster.start and the other methods"
+            )
 
-    def __exit__(self, *_: object) -> None:
+    def check(self) -> None:
+        """Raises a DecisionError if the agent has replaced a container."""
         cluster = self._cluster
         queue, running, starting, state, starting_time, finish_time, requests, size, requested_time = self._contents
         if not (
@@ -169,20 +181,6 @@ class SchedulingPasses:
             and cluster.requested_time is requested_time
         ):
             raise DecisionError(f"{_author(self.agent)} has replaced {STATE_OF_JOBS}, size or requested_time")
-
-    @watch.is_pass
-    def _pass(self) -> None:
-        cluster = self._cluster
-        now = cluster.now
-        try:
-            self._decide(cluster)
-        except ReadOnlyError as error:
-            raise DecisionError(f"{_author(self.agent)} {error.change}") from error
-        if cluster.now != now:
-            raise DecisionError(
-                f"{_author(self.agent)} has changed cluster.now from {now:g} to {cluster.now:g}: agents read the state "
-                "and change it by cluster.start and the other methods"
-            )
 
 
 def _author(agent: Agent) -> str:
@@ -200,21 +198,27 @@ def replay(
     backend: ReplayBackend, cluster: Cluster, agent: Agent, stop: list[int], bar: ReplayBar, *, check: bool = False
 ) -> None:
     """Runs a backend to its end or until there is a signal in `stop`; with `check` invariants hold at every instant."""
-    advance, apply, instants = backend.advance, backend.apply, 0
+    advance, apply = backend.advance, backend.apply
 
     def moment() -> Moment:
         jobs, running = cluster.workload, list(cluster.running)
         cores = float(jobs.requested_cores[running] @ jobs.cpu[running])
         return Moment(cluster.now, len(cluster.placements) - len(running), len(cluster.queue), len(running), cores)
 
-    with SchedulingPasses(agent, cluster) as decide:
-        while advance():
-            decide()
-            apply()
-            if check:
-                invariants.check(cluster)
-            if stop:
-                return
-            instants += 1
-            if instants % _INSTANTS_PER_UPDATE == 0:
-                bar.update(len(cluster.placements) - len(cluster.running), cluster.now, moment)
+    passes = SchedulingPasses(agent, cluster)
+    decide = passes.decide
+    watch.start()
+    try:
+        while True:
+            for _ in range(_INSTANTS_PER_UPDATE):
+                if not advance():
+                    return
+                decide()
+                apply()
+                if check:
+                    invariants.check(cluster)
+                if stop:
+                    return
+            bar.update(len(cluster.placements) - len(cluster.running), cluster.now, moment)
+    finally:
+        passes.check()

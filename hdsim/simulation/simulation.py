@@ -20,6 +20,7 @@ from hdsim.errors import ConfigError
 from hdsim.results.moment import Shown
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
+from hdsim.simulation import watch
 from hdsim.simulation.arguments import inputs, settings
 from hdsim.simulation.compiled import CompiledReplay, compiled_cores, interchangeable_cores
 from hdsim.simulation.compiled_nodes import compiled_nodes
@@ -212,16 +213,26 @@ class Simulation:
         if self._is_final:
             return False
         env = self.env
-        self._begin()
-        with self._passes() as decide:
+        if self._begun and not self._takes_over:
+            # Decisions of the user between two instants.
+            env.apply()
+        else:
+            self._begin()
+        passes = self._passes()
+        try:
             while most > 0:
                 if not env.advance(time):
                     self._over = env.over
                     break
-                self._pass(decide)
+                passes.decide()
+                env.apply()
+                if self._check:
+                    invariants.check(self.cluster)
                 most -= 1
             else:
                 return True
+        finally:
+            passes.check()
         if time < math.inf:
             env.wait_until(time)
         return not self._over
@@ -318,18 +329,13 @@ class Simulation:
             fork.cluster.submitted.extend(fork.cluster.queue)
         return fork
 
-    def _pass(self, decide: Callable[[], None]) -> None:
-        """One scheduling pass."""
-        decide()
-        self.env.apply()
-        if self._check:
-            invariants.check(self.cluster)
-
     def _passes(self) -> SchedulingPasses:
-        """Returns the scheduling passes of the agent, made once."""
-        if self._known_passes is None or self._known_passes.agent is not self.agent:
-            self._known_passes = SchedulingPasses(self.agent, self.cluster)
-        return self._known_passes
+        """Returns the scheduling passes of the agent, made once, and has those of this thread watched."""
+        watch.start()
+        passes = self._known_passes
+        if passes is None or passes.agent is not self.agent:
+            passes = self._known_passes = SchedulingPasses(self.agent, self.cluster)
+        return passes
 
     def _run_compiled(self, compiled: CompiledReplay, *, progress: Shown, config: Mapping[str, Any] | None) -> Result:
         begin = time.perf_counter()
@@ -364,9 +370,14 @@ class Simulation:
         # Carries out decisions of the user between two instants.
         self.env.apply()
         if self._takes_over:
-            self._takes_over = False
-            with self._passes() as decide:
-                self._pass(decide)
+            self._takes_over, passes = False, self._passes()
+            try:
+                passes.decide()
+            finally:
+                passes.check()
+            self.env.apply()
+            if self._check:
+                invariants.check(self.cluster)
 
 
 def simulate(
