@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from hdsim.decisions import DecisionProblem
-from hdsim.decisions.base import Array, Observation
+from hdsim.decisions.base import Array, Objective, Observation
 from hdsim.decisions.episode_settings import KEYS, check_episode_settings, split
 from hdsim.decisions.kinds import KINDS, OBJECTIVES, OBSERVATIONS
 from hdsim.decisions.observations.hdeeprm import Minimal, queue_scales
@@ -218,7 +218,8 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             # The cluster refers weakly to the simulation, which makes its forks.
             self._simulation = Simulation(self.platform, workload, self._placeholder, seed=seed, **options)
             setup, self._backend = self._simulation.setup, self._simulation.env
-            self._simulation.env.on_settled = self.objective.on_change
+            if type(self.objective).on_change is not Objective.on_change:
+                self._simulation.env.on_settled = self.objective.on_change
         else:
             setup = self.set_up(workload, seed)
             given = {"agent": self._placeholder, **self._models}
@@ -237,7 +238,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             self.objective.on_instant()
             over = self._to_decision()
         self._undecided = over
-        self._mask = self._action_mask(over)
+        self._mask = np.ones(self.n_actions, bool) if over else self.problem.mask()
         return self.problem.observe(), {"action_mask": self._mask.copy()}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -253,24 +254,23 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             action = action_numbers(action, 1, self.n_actions)[0]
         action = int(action)
         self._actions.append(action)
-        valid = bool(self._mask[action])
-        over = self._undecided
+        valid, over, problem = bool(self._mask[action]), self._undecided, self.problem
         if not over:
             if not valid:
                 action = int(self._mask.argmax())
-            self.problem.act(action)
+            problem.act(action)
             self.objective.after_action(action)
             over = self._to_decision()
         self._steps += 1
         truncated = not over and self._steps == self.max_steps
-        self._mask = self._action_mask(over)
-        info: dict[str, Any] = {"action_mask": self._mask.copy(), "invalid_action": not valid}
-        self._over = over or truncated
-        if self._over:
+        self._mask = mask = np.ones(self.n_actions, bool) if over else problem.mask()
+        info: dict[str, Any] = {"action_mask": mask.copy(), "invalid_action": not valid}
+        if over or truncated:
+            self._over = True
             self.result = Result.of(self.cluster, interrupted=truncated, facility=self._simulation.setup.facility)
             info["metrics"] = self.result.metrics
         reward = self.objective.reward(self._over) * self.reward_scale
-        return self.problem.observe(), reward, over, truncated, info
+        return problem.observe(), reward, over, truncated, info
 
     def action_masks(self) -> np.ndarray:
         """(A,) legal actions, under the name that sb3-contrib expects."""
@@ -315,9 +315,6 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
                 return True
             objective.on_instant()
         return False
-
-    def _action_mask(self, over: bool) -> np.ndarray:
-        return np.ones(self.n_actions, bool) if over else self.problem.mask().copy()
 
     def render(self) -> None:
         """Raises an error: there is no render mode.
