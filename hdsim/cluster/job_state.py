@@ -91,8 +91,12 @@ class WaitingJobs(ReadOnlyDict[None]):
         return iter(list(self.keys()))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WaitingJobs:
-        # From a list twice as fast as from an iterator.
-        return WaitingJobs(dict.fromkeys(list(self.keys())))
+        # As one without a loop of its own, which is copied in half the time.
+        self.__class__ = ReadOnlyDict  # type: ignore[assignment]
+        try:
+            return WaitingJobs(self)
+        finally:
+            self.__class__ = WaitingJobs
 
     def __repr__(self) -> str:
         return str(list(self))
