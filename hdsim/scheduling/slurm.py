@@ -232,7 +232,7 @@ class SlurmScheduling:
         held, left = resume(self.scheduler, self._resumed)
         self._start(cluster, held)
         for one in held:
-            self._progress.started[one.job] = self._resumed[one.job][0]
+            self._progress.started[one.job] = self._resumed[one.job].start
         for job in left:
             self._turn_away(cluster, job, self.begin, "Resources")
         self._resumed = {}

@@ -1,7 +1,8 @@
 """The jobs of a site from a moment on: those that run on their nodes, those that wait, and those that come.
 
 Jobs that are there at the begin have two columns of their own, which :class:`hdsim.agents.slurm.SlurmAgent` reads:
-``running_since`` and ``queued_since``, their starts and submissions in seconds since 1970, NaN for others.
+``running_since`` and ``queued_since``, their starts and submissions in seconds since 1970, NaN for others. A third one,
+``running_cpus``, may have their CPUs on each of their nodes, as tuples in the order of the nodes of the site.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import dataclasses
 import logging
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hdsim.errors import WorkloadError
 from hdsim.site.dependencies import Progress, dependencies_of
 from hdsim.site.formats import expand_nodes
-from hdsim.site.workload import QUEUED, RUNNING, columns_of
+from hdsim.site.workload import HELD, QUEUED, RUNNING, columns_of
 from hdsim.util.arrays import Flags, Floats, read_only
 
 if TYPE_CHECKING:
@@ -131,8 +132,16 @@ def _dependencies(workload: Workload, times: Times, at: float) -> tuple[Flags, F
     return fulfilled, never
 
 
-def running_at_begin(workload: Workload) -> dict[int, tuple[float, str]]:
-    """Returns start in seconds since 1970 and nodes, in Slurm's form, of the jobs that run at the begin of a replay.
+class Running(NamedTuple):
+    """A job that runs at the begin of a replay."""
+
+    start: float  # seconds since 1970
+    nodes: str  # in Slurm's form
+    cpus: tuple[int, ...] = ()  # on each of the nodes, nothing where that is not known
+
+
+def running_at_begin(workload: Workload) -> dict[int, Running]:
+    """Returns the jobs that run at the begin of a replay.
 
     Those on one node are first, as their CPUs are known.
     """
@@ -140,23 +149,24 @@ def running_at_begin(workload: Workload) -> dict[int, tuple[float, str]]:
         return {}
     since = np.asarray(workload.further[RUNNING], np.float64)
     nodes = recorded_nodes(workload)
+    cpus = workload.further.get(HELD, np.full(len(since), None, object))
     rows = np.flatnonzero(~np.isnan(since)).tolist()
-    found = {row: (float(since[row]), nodes[row]) for row in rows}
-    several = {row: not text or "[" in text or "," in text for row, (_, text) in found.items()}
-    return {row: found[row] for row in sorted(rows, key=lambda row: (several[row], found[row][0]))}
+    found = {row: Running(float(since[row]), nodes[row], cpus[row] or ()) for row in rows}
+    several = {row: not one.nodes or "[" in one.nodes or "," in one.nodes for row, one in found.items()}
+    unknown = {row: several[row] and not one.cpus for row, one in found.items()}
+    return {row: found[row] for row in sorted(rows, key=lambda row: (unknown[row], several[row], found[row].start))}
 
 
-def resume(scheduler: SlurmScheduler, running: Mapping[int, tuple[float, str]]) -> tuple[list[Start], list[int]]:
+def resume(scheduler: SlurmScheduler, running: Mapping[int, Running]) -> tuple[list[Start], list[int]]:
     """Gives the jobs of `running_at_begin` what they hold, those over others that are suspended for them after these.
 
     Returns:
         What they hold, and the jobs for which no CPU of their nodes was free.
     """
     held, left = [], []
-    order = sorted(running, key=lambda job: running[job][0]) if scheduler.suspends else running
+    order = sorted(running, key=lambda job: running[job].start) if scheduler.suspends else running
     for job in order:
-        start, nodes = running[job]
-        made = _resumed(scheduler, job, start, nodes)
+        made = _resumed(scheduler, job, running[job])
         if made is None:
             left.append(job)
         else:
@@ -164,35 +174,41 @@ def resume(scheduler: SlurmScheduler, running: Mapping[int, tuple[float, str]]) 
     return held, left
 
 
-def _resumed(scheduler: SlurmScheduler, job: int, start: float, listed: str) -> Start | None:
+def rows_of(scheduler: SlurmScheduler, listed: str) -> list[int]:
+    """Returns the rows of those of some nodes, in Slurm's form, that the site has, in order."""
+    return sorted(row for name in expand_nodes(listed) if (row := scheduler.row_of(name)) is not None) if listed else []
+
+
+def _resumed(scheduler: SlurmScheduler, job: int, known: Running) -> Start | None:
     """Gives a job that has run since a time what it holds; returns its nodes, or None if none of them has a free CPU.
 
-    The CPUs on each of its nodes, which no log has, are as many as it would get there now, or divided evenly, as far as
+    The CPUs on each of its nodes are as given, or else as many as it would get there now, or divided evenly, as far as
     CPUs are free.
 
     Args:
         scheduler: The scheduler.
         job: The job.
-        start: Its start in seconds since 1970.
-        listed: Its nodes in Slurm's form; without any, those that the scheduler would choose, and where none suffice,
-            the first ones of its partition with free CPUs.
+        known: What is known of it; without nodes it is on those that the scheduler would choose, and where none
+            suffice, on the first ones of its partition with free CPUs.
     """
     jobs, free = scheduler.jobs, scheduler.usage.cpus
-    nodes = [node for name in expand_nodes(listed) if (node := scheduler.row_of(name)) is not None] if listed else []
+    nodes = rows_of(scheduler, known.nodes)
+    if known.cpus and len(known.cpus) == len(nodes) and (free[nodes] >= known.cpus).all():
+        return scheduler.hold(job, known.start, nodes, known.cpus)
     among = scheduler.members[jobs.partitions[job][0]].copy()
     if nodes:
         among[:] = False
         among[nodes] = True
     chosen = scheduler.fitting(job, among)
     if not chosen or (nodes and len(chosen) < len(nodes)):
-        known, nodes = bool(nodes), np.flatnonzero(among & (free > 0)).tolist()
-        wanted = max(int(jobs.demands.cpus[job]), len(nodes) if known else 1)
-        if jobs.demands.whole[job] and known:
+        listed, nodes = bool(nodes), np.flatnonzero(among & (free > 0)).tolist()
+        wanted = max(int(jobs.demands.cpus[job]), len(nodes) if listed else 1)
+        if jobs.demands.whole[job] and listed:
             wanted = int(free[nodes].sum())
-        chosen = _divided(wanted, {node: int(free[node]) for node in nodes}, even=known)
+        chosen = _divided(wanted, {node: int(free[node]) for node in nodes}, even=listed)
     if not chosen:
         return None
-    return scheduler.hold(job, start, chosen.keys(), chosen.values())
+    return scheduler.hold(job, known.start, chosen.keys(), chosen.values())
 
 
 def _divided(wanted: int, free: dict[int, int], *, even: bool) -> dict[int, int]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hdsim.workload.model import Workload
 
 #: Columns of jobs that are there at the begin of a replay, see :mod:`hdsim.site.beginning`.
-RUNNING, QUEUED = "running_since", "queued_since"
+RUNNING, QUEUED, HELD = "running_since", "queued_since", "running_cpus"
 #: Columns of `jobs_table` by the columns of one's own that an import writes.
 _OWN = {
     "cpus": "cpus",

@@ -21,6 +21,7 @@ from hdsim.simulation.simulation import Simulation
 from hdsim.site.accounts import Used
 from hdsim.site.beginning import Times, recorded_times, resume, running_at_begin
 from hdsim.site.formats import time_zone
+from hdsim.site.held import held_at
 from hdsim.site.intervals import LEVELS, Calibration, Samples, Score, calibration_of, scenario_quantiles, score
 from hdsim.site.jobs_table import jobs_table
 from hdsim.site.model import Site
@@ -28,7 +29,7 @@ from hdsim.site.platform import platform_document
 from hdsim.site.runtimes import RunTimes, remaining
 from hdsim.site.scheduler import SlurmScheduler
 from hdsim.site.usage import RecordedUsage
-from hdsim.site.workload import QUEUED, RUNNING, columns_of, names
+from hdsim.site.workload import HELD, QUEUED, RUNNING, columns_of, names
 from hdsim.util.arrays import Floats, Ints, read_only
 from hdsim.workload.model import COLUMNS, Workload
 
@@ -145,6 +146,10 @@ def present_of(log: Log, at: float) -> tuple[Present, Ints]:
     columns = log.jobs.columns_at(rows)
     start = np.where(runs[rows], times.start[rows], math.nan)
     columns["further"] |= {RUNNING: read_only(start), QUEUED: read_only(times.submitted[rows])}
+    held, cpus = held_at(log.site, log.jobs, times, at), np.full(len(rows), None, object)
+    for place, row in enumerate(rows.tolist()):
+        cpus[place] = held.get(row)
+    columns["further"][HELD] = read_only(cpus)
     return Present(_unknown(dataclasses.replace(log.jobs, **columns), at, np.zeros(len(rows))), at), rows
 
 
@@ -252,7 +257,7 @@ def _coming(log: Log, rows: Ints, at: float, begin: float, rng: np.random.Genera
         runtime[unknown] = remaining(log.runtimes, jobs, none, at, rng, unknown.tolist())
     ids = np.array([f"past-{name}" for name in jobs.job_id.tolist()], object)
     none, texts = read_only(np.full(len(rows), math.nan)), read_only(np.full(len(rows), None, object))
-    own = {RUNNING: none, QUEUED: none, "recorded_nodes": texts, "dependency": texts}
+    own = {RUNNING: none, QUEUED: none, HELD: texts, "recorded_nodes": texts, "dependency": texts}
     jobs = dataclasses.replace(jobs, further={**jobs.further, **own}, job_id=read_only(ids))
     return _unknown(jobs.replaced(runtime=runtime), at, log.times.submitted[rows] - begin)
 

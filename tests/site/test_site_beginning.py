@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,18 @@ from hdsim.platform.model import Platform
 from hdsim.results.result import Result
 from hdsim.simulation.simulation import simulate
 from hdsim.site.accounts import Used
-from hdsim.site.beginning import jobs_from
+from hdsim.site.beginning import jobs_from, recorded_nodes, recorded_times, resume, running_at_begin
+from hdsim.site.formats import expand_nodes
+from hdsim.site.held import held_at
 from hdsim.site.importing import write_site
+from hdsim.site.jobs_table import jobs_table
 from hdsim.site.model import Site
 from hdsim.site.notes import Notes
 from hdsim.site.platform import platform_document
 from hdsim.site.replaying import recorded_state
+from hdsim.site.scheduler import SlurmScheduler
 from hdsim.site.usage import RecordedUsage, part_of_log
+from hdsim.site.workload import columns_of
 from hdsim.workload.model import Workload
 from hdsim.workload.parquet import write_parquet
 
@@ -367,3 +373,36 @@ def test_usage_of_other_associations_is_refused() -> None:
 def test_a_log_without_recorded_starts_has_no_state() -> None:
     with pytest.raises(WorkloadError, match=r"expected recorded starts, as jobs\.parquet"):
         jobs_from(random_jobs(make_site(), 5, 1), _FIRST)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_running_jobs_have_all_of_their_cpus_on_all_of_their_nodes(seed: int) -> None:
+    """As they had in the log, which only has the nodes, from what was before; from the nodes alone some lack CPUs."""
+    site = make_site(nodes={"n": {"nodes": "n[1-6]", "cpus": 4, "cores_per_socket": 4, "memory": 1000}})
+    jobs = random_jobs(site, 150, seed)
+    log = recorded(site, jobs.replaced(requested_cores=np.random.default_rng(seed).integers(1, 12, 150)))
+    times, names = recorded_times(log), recorded_nodes(log)
+    lacking, several = 0, 0
+    for at in _FIRST + np.arange(200.5, 1000.0, 100.0):
+        held = held_at(site, log, times, at)
+        runs = np.flatnonzero(times.runs(at)).tolist()
+        assert sorted(held) == runs
+        used: Counter[str] = Counter()
+        for row in runs:
+            assert sum(held[row]) == log.requested_cores[row] and min(held[row]) > 0
+            used.update(dict(zip(expand_nodes(names[row]), held[row], strict=True)))
+            several += len(held[row]) > 1
+        assert max(used.values()) <= 4
+        rest = jobs_from(log, at)
+        scheduler = SlurmScheduler(site, jobs_table(columns_of(rest), site, "log"), at)
+        began, left = resume(scheduler, running_at_begin(rest))
+        lacking += len(left) + sum(sum(one.cpus) < rest.requested_cores[one.job] for one in began)
+    assert several > 20 and lacking > 0
+
+
+def test_without_recorded_nodes_nothing_is_known_of_cpus_on_nodes() -> None:
+    site = make_site()
+    log = recorded(site, random_jobs(site, 20, 1))
+    further = {key: column for key, column in log.further.items() if key != "recorded_nodes"}
+    log = dataclasses.replace(log, further=further)
+    assert held_at(site, log, recorded_times(log), _FIRST + 100.5) == {}
