@@ -182,8 +182,8 @@ def rows_of(scheduler: SlurmScheduler, listed: str) -> list[int]:
 def _resumed(scheduler: SlurmScheduler, job: int, known: Running) -> Start | None:
     """Gives a job that has run since a time what it holds; returns its nodes, or None if none of them has a free CPU.
 
-    The CPUs on each of its nodes are as given, or else as many as it would get there now, or divided evenly, as far as
-    CPUs are free.
+    The CPUs on each of its nodes are as given, or else those that the scheduler would give it there now, or divided
+    evenly, as far as CPUs are free.
 
     Args:
         scheduler: The scheduler.

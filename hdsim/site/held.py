@@ -27,10 +27,10 @@ _BEFORE = 7 * 86_400.0
 def held_at(site: Site, log: Workload, times: Times, at: float) -> dict[int, tuple[int, ...]]:
     """Returns the CPUs on each of its recorded nodes of jobs that run at a moment, by their rows.
 
-    The starts and ends of the last week are followed. A job gets what it would get on its nodes, if that has CPUs on
-    each of them, else one on each and what is free on the first ones. Where nothing is free another job has less there,
-    and more on another node of its own: augmenting paths of L. Ford and D. Fulkerson, "Maximal flow through a network",
-    Canadian Journal of Mathematics 8 (1956).
+    The starts and ends of the last week are followed. A job gets the CPUs that the scheduler would give it on its nodes
+    if these are on each of them, else one on each and those that are free on the first ones. Where nothing is free
+    another job has less there, and more on another node of its own: augmenting paths of L. Ford and D. Fulkerson,
+    "Maximal flow through a network", Canadian Journal of Mathematics 8 (1956).
 
     Nothing is returned of jobs that lack CPUs even so, and of sites where jobs are suspended or have whole cores of
     several CPUs.

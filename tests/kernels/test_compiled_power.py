@@ -143,13 +143,11 @@ def sleeping(nodes: int, cores: int) -> Platform:
     ("agent", "settings"),
     [
         ("easy", {"cap": 0.7}),
-        ("easy-saf", {"cap": 0.9}),
-        ("greedy", {"cap": 0.8}),
-        ("easy", {"suspend_time": 600}),
         ("fcfs", {"suspend_time": 3600, "suspend_rate": 4, "resume_rate": 8}),
         ("easy-sjbf", {"suspend_time": 60}),
-        *ci(("fcfs", {"cap": 0.8}), ("greedy", {"suspend_time": 600}), ("easy", {})),
         ("easy", {"cap": 0.5, "cap_kind": "soft"}),
+        *ci(("easy-saf", {"cap": 0.9}), ("greedy", {"cap": 0.8}), ("easy", {"suspend_time": 600})),
+        *ci(("fcfs", {"cap": 0.8}), ("greedy", {"suspend_time": 600}), ("easy", {})),
     ],
 )
 def test_thousands_of_jobs(agent: str, settings: Mapping[str, Any], tmp_path: Path) -> None:
