@@ -188,7 +188,7 @@ def _resumed(scheduler: SlurmScheduler, job: int, known: Running) -> Start | Non
     Args:
         scheduler: The scheduler.
         job: The job.
-        known: What is known of it; without nodes it is on those that the scheduler would choose, and where none
+        known: Its start, nodes and CPUs; without nodes it is on those that the scheduler would choose, and where none
             suffice, on the first ones of its partition with free CPUs.
     """
     jobs, free = scheduler.jobs, scheduler.usage.cpus
