@@ -28,7 +28,7 @@ def held_at(site: Site, log: Workload, times: Times, at: float) -> dict[int, tup
     """Returns the CPUs on each of its recorded nodes of jobs that run at a moment, by their rows.
 
     The starts and ends of the last week are followed. A job gets the CPUs that the scheduler would give it on its nodes
-    if these are on each of them, else one on each and those that are free on the first ones. Where nothing is free
+    if these are on each of them, else one on each and those that are free on the first ones. If nothing is free
     another job has less there, and more on another node of its own: augmenting paths of L. Ford and D. Fulkerson,
     "Maximal flow through a network", Canadian Journal of Mathematics 8 (1956).
 
