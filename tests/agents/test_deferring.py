@@ -16,8 +16,6 @@ from hdsim.errors import ConfigError
 from hdsim.scheduling.deferral import read_plan
 from hdsim.workload.slack import slack_of, with_slack
 
-pytestmark = pytest.mark.interpreted
-
 AGENT = "hdsim.agents.deferring.DeferringAgent"
 DAY = "2026-03-02T12:00+01:00"
 

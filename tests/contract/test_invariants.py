@@ -24,8 +24,6 @@ from hdsim import Platform, Workload, simulate
 from hdsim.cluster.state import FinalState
 from hdsim.results.result import Result
 
-pytestmark = pytest.mark.interpreted
-
 JOB_RULES = (*ref.JOB_RULES, "random")
 CORE_RULES = (*ref.CORE_RULES, "random")
 PAIRS = [f"{job}-{core}" for job in JOB_RULES for core in CORE_RULES]

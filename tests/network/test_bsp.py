@@ -20,8 +20,6 @@ from hdsim.network.fluid import Fluid
 from hdsim.results.result import Result
 from hdsim.workload.patterns import PATTERNS, make_pattern
 
-pytestmark = pytest.mark.interpreted
-
 
 class Placer(Agent):
     """Starts every job on the cores that are meant for it, as soon as these are idle."""

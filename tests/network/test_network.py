@@ -19,8 +19,6 @@ from hdsim.network.kernels import components, flows, maxmin, sharing
 from hdsim.network.maxmin import MaxMin
 from hdsim.platform.model import Platform
 
-pytestmark = pytest.mark.interpreted
-
 GB = 1e9
 
 

@@ -20,8 +20,6 @@ from hdsim.results.costs import QUANTITIES, Costs
 from hdsim.results.result import Result
 from hdsim.results.run_directory.reader import read
 
-pytestmark = pytest.mark.interpreted
-
 BEGIN = "2026-03-28T22:10:00+01:00"
 CURVES = {"pue": [[0.0, 2.0], [0.4, 1.5], [1.0, 1.2]], "efficiency": [[0.1, 0.8], [0.5, 0.96], [1.0, 0.93]]}
 SERIES = {

@@ -9,8 +9,6 @@ from measurements import FOLDER, MEASUREMENTS
 from measuring import CLOCK, measure, measured_case
 from recorded import unexplained
 
-pytestmark = pytest.mark.interpreted
-
 #: Jobs on other nodes than in the passes: sched/backfill had reserved nodes for a job ahead that did not start at once,
 #: as some of them were COMPLETING after the end of another one in that second.
 ELSEWHERE = {"switches": ["9"]}

@@ -16,8 +16,6 @@ from hdsim.site.jobs_table import jobs_table
 from hdsim.site.plans import read_plan
 from hdsim.site.workload import columns_of
 
-pytestmark = pytest.mark.interpreted
-
 PLAN = """
 nodes: {n: {nodes: "n[1-4]", cpus: 8, memory: 16000}}
 slurm: {parameters: {batch_sched_delay: 0, bf_interval: 1}}
