@@ -266,20 +266,8 @@ def warm(request: pytest.FixtureRequest) -> Warm:
     return server
 
 
-@pytest.fixture(autouse=True)
-def environment(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """Has `make test` interpret the kernels of tests marked so; returns what their commands have in the environment."""
-    if TIER or not request.node.get_closest_marker("interpreted"):
-        yield {}
-        return
-    from hdsim.kernels.compiling import interpreted
-
-    with interpreted():
-        yield {"NUMBA_DISABLE_JIT": "1"}
-
-
 @pytest.fixture
-def hdsim(tmp_path: Path, warm: Warm, environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+def hdsim(tmp_path: Path, warm: Warm) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs ``hdsim ARGS`` in an empty directory, as a user would; returns the finished process.
 
     It is a fork of a warm process, unless `cold` asks for a new interpreter.
@@ -292,7 +280,7 @@ def hdsim(tmp_path: Path, warm: Warm, environment: dict[str, str]) -> Callable[.
         return subprocess.run(
             [*command, *map(str, args)],
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             **{"stdin": subprocess.DEVNULL, **options},

@@ -13,7 +13,7 @@ import click
 from hdsim.cli import completion
 from hdsim.cli.parameters import Parsed
 from hdsim.errors import ConfigError
-from hdsim.kernels.compiling import interpreted, is_compiling
+from hdsim.kernels.compiling import interpreted
 from hdsim.runs.command import Command, RunOutcome, as_job, execute, finished
 from hdsim.util.files import shown
 from hdsim.util.resources import groups, options
@@ -176,8 +176,7 @@ def _execute(
         if isinstance(before, str) and before and (command.resumes or before.startswith("dead")):
             again = "goes on" if command.resumes else "runs again"
             click.echo(f"hdsim: {shown(directory)}: {before}; {again}", err=True)
-        small = command.is_small(config, inputs) and not is_compiling()
-        with stoppable(), interpreted() if small else contextlib.nullcontext():
+        with stoppable(), interpreted(command.is_small(config, inputs)):
             outcome = as_job(composition.hydra, lambda: execute(command, config, inputs, directory))
     if outcome.error:
         raise outcome.error

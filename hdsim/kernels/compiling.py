@@ -64,21 +64,19 @@ def in_python(function: _Function) -> _Function:
 
 
 @contextmanager
-def interpreted() -> Iterator[None]:
-    """Has this thread run kernels that are not compiled or loaded yet as Python functions meanwhile.
+def interpreted(is_small: bool) -> Iterator[None]:
+    """Has this thread run kernels as Python functions meanwhile if its work `is_small` and no kernel is compiled yet.
 
     The results are the same. Work of a few hundredths of a second is done before numba is imported.
     """
+    if not is_small or _machine_code.cache_info().currsize:
+        yield
+        return
     before = _mode.set(_INTERPRETED)
     try:
         yield
     finally:
         _mode.reset(before)
-
-
-def is_compiling() -> bool:
-    """Returns whether this process has compiled or loaded a kernel."""
-    return _machine_code.cache_info().currsize > 0
 
 
 def before_compilation(prepare: Callable[[], None]) -> None:

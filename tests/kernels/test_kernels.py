@@ -286,7 +286,6 @@ def test_runs_that_are_not_small_are_compiled(settings: str, tmp_path: Path) -> 
 
 
 INTERPRETED = """
-import contextlib
 import json
 import sys
 import hdsim
@@ -296,7 +295,7 @@ POWER = json.loads(sys.argv[1])
 PLATFORMS = ("gaia", "homogeneous_256") if POWER == "none" else ("homogeneous_256",)
 
 def replays(small):
-    with interpreted() if small else contextlib.nullcontext():
+    with interpreted(small):
         for platform in PLATFORMS:
             jobs = hdsim.load_workload("lublin_4000", hdsim.load_platform(platform), jobs=32, seed=3)
             for contention in ("none", "threshold", "fair_share") if platform == "gaia" else ("none",):
