@@ -146,7 +146,7 @@ class Engine(simpy.Environment):
         # `peek` is slower: without an event, which is the usual case, it raises and catches an error.
         events = self._queue
         cluster.next_instant(cluster.now)
-        submitted, ended, batch, infeasible = cluster.submitted, cluster.ended, self._batch_events, self._infeasible
+        submitted, ended, batch, submit = cluster.submitted, cluster.ended, self._batch_events, self._submit
         self._notified = False
         if cluster.calls:
             # An agent may ask for calls before the first event.
@@ -183,10 +183,7 @@ class Engine(simpy.Environment):
             while arrival == now:
                 job = self._next
                 self._next = job + 1
-                if job in infeasible:
-                    cluster.refuse(job)
-                else:
-                    cluster.submit(job)
+                submit(job)
                 arrival = submission[job + 1] if batch else math.inf
             if submitted or ended or self._notified:
                 self.deciding = True
@@ -574,12 +571,15 @@ class Engine(simpy.Environment):
         self._too_long.discard(job)
         return date
 
-    def _arrive(self, job: int) -> None:
-        self._awaited -= 1
+    def _submit(self, job: int) -> None:
         if job in self._infeasible:
             self.cluster.refuse(job)
         else:
             self.cluster.submit(job)
+
+    def _arrive(self, job: int) -> None:
+        self._awaited -= 1
+        self._submit(job)
 
     def _kill(self, job: int) -> None:
         if job in self.cluster.starting:

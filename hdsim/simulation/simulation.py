@@ -213,21 +213,14 @@ class Simulation:
         if self._is_final:
             return False
         env = self.env
-        if self._begun and not self._takes_over:
-            # Decisions of the user between two instants.
-            env.apply()
-        else:
-            self._begin()
+        self._begin()
         passes = self._passes()
         try:
             while most > 0:
                 if not env.advance(time):
                     self._over = env.over
                     break
-                passes.decide()
-                env.apply()
-                if self._check:
-                    invariants.check(self.cluster)
+                self._pass(passes)
                 most -= 1
             else:
                 return True
@@ -329,6 +322,13 @@ class Simulation:
             fork.cluster.submitted.extend(fork.cluster.queue)
         return fork
 
+    def _pass(self, passes: SchedulingPasses) -> None:
+        """One scheduling pass."""
+        passes.decide()
+        self.env.apply()
+        if self._check:
+            invariants.check(self.cluster)
+
     def _passes(self) -> SchedulingPasses:
         """Returns the scheduling passes of the agent, made once, and has those of this thread watched."""
         watch.start()
@@ -372,12 +372,9 @@ class Simulation:
         if self._takes_over:
             self._takes_over, passes = False, self._passes()
             try:
-                passes.decide()
+                self._pass(passes)
             finally:
                 passes.check()
-            self.env.apply()
-            if self._check:
-                invariants.check(self.cluster)
 
 
 def simulate(

@@ -258,7 +258,7 @@ def write_swf(workload: Workload, path: str | Path) -> None:
         "kill limits": np.isfinite(workload.walltime).any(),
         "durations whatever the speed of cores": workload.fixed_duration.any(),
         "demands of pods": amounts or workload.has_constraints,
-        "requested times of 0": (workload.requested_time < workload.runtime)[workload.requested_time == 0].any(),
+        "requested times of 0": ((workload.requested_time == 0) & (workload.runtime > 0)).any(),
         "return codes": not np.isin(workload.return_code, (0, 1)).all(),
         "columns of your own": set(workload.own_names) - set(COLUMNS),
     }
