@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from hdsim.errors import BackendError, HdsimError, PluginError, is_mistake, nearest, unloadable
+from hdsim.errors import BackendError, HdsimError, PluginError, install_hint, is_mistake, nearest, unloadable
 from hdsim.util.version import __version__
 
 # One line each: `hdsim --help` must not import what the subcommands need.
@@ -152,9 +152,11 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
             _end_with_traceback(error)
         _end(f"expected inputs that fit into the memory: {error or 'nothing is left'}", 1)
     except ImportError as error:
-        library = unloadable(error)
-        if library is None or _has_traceback(error):
+        library, hint = unloadable(error), install_hint(error.name)
+        if _has_traceback(error) or not (library or hint):
             _end_with_traceback(error)
+        if library is None:
+            _end(f"cannot import '{error.name}': {error}{hint}", 2)
         _end(f"{library.path}: cannot be loaded: {' '.join(str(library).split())}", 1)
     except click.Abort:
         click.echo("hdsim: interrupted", err=True)

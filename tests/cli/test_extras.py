@@ -31,6 +31,14 @@ def test_an_agent_that_needs_torch(agent: str, root: Path) -> None:
     assert f"hdsim.agents.{agent}" in line and line.endswith("pip install 'hdsim[rl]'")
 
 
+@pytest.mark.parametrize("arguments", [["whatif", "site", "reserve=n1"], ["when", "site", "--job", "-n 4"]])
+def test_commands_that_need_packages_for_sites(arguments: list[str], root: Path) -> None:
+    done = without("pydantic", f"from hdsim.cli import main; main({arguments})", root)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hdsim: error: cannot import 'pydantic'") and line.endswith("pip install 'hdsim[slurm]'")
+
+
 def test_the_environments_need_gymnasium(root: Path) -> None:
     done = without("gymnasium", "import hdsim.envs", root)
     assert done.stderr.splitlines()[-1].startswith("ImportError: hdsim.envs cannot be imported: ")
