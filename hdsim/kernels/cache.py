@@ -8,6 +8,8 @@ other digests are removed 30 days after their last use.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -15,6 +17,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -80,6 +83,15 @@ def _own(folder: Path) -> None:
     if folder.lstat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user")
     folder.chmod(0o700)
+
+
+@contextlib.contextmanager
+def locked(folder: str | Path, byte: int = 0) -> Iterator[None]:
+    """Holds a lock of a folder among processes, the one of a number; on a file system without locks, none."""
+    with Path(folder, ".lock").open("w") as file:
+        with contextlib.suppress(OSError):
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
+        yield
 
 
 @cache

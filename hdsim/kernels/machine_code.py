@@ -7,26 +7,26 @@ compiled and not before: it loads numba.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import logging
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numba
 from numba.core import event
 from numba.core.compiler_lock import global_compiler_lock
 
 from hdsim.kernels import numba_internals
-from hdsim.kernels.cache import folder_of, writable_folder
+from hdsim.kernels.cache import folder_of, locked, writable_folder
 
 log = logging.getLogger(__name__)
 
 #: Begin of the names of modules whose machine code is kept.
 PREFIX = f"{__name__.partition('.')[0]}."
-_HELD: list[IO[str]] = []  # the open file of the lock while this process compiles
+_HELD: list[Any] = []  # the function that this process compiles, with the parts that it calls
 
 
 def dispatcher(function: Callable[..., Any], *, inline: bool, allocates: bool, reorders: bool) -> Any:
@@ -61,13 +61,14 @@ def dispatcher(function: Callable[..., Any], *, inline: bool, allocates: bool, r
 def _compile_in_turn(compiled: Any) -> None:
     """Has a kernel compiled by one process at a time, and for types only: not once more for each constant argument.
 
-    Other processes may compile the kernels of other modules meanwhile.
+    Other processes may compile other kernels meanwhile, and this one for other types.
     """
     for_types = compiled.compile
 
-    def compile_in_turn(types: Any) -> Any:
-        with _in_turn(compiled.py_func.__module__), _without_collections():
-            return for_types(tuple(numba.types.unliteral(each) for each in types))
+    def compile_in_turn(signature: Any) -> Any:
+        types = tuple(numba.types.unliteral(each) for each in signature)
+        with _in_turn(compiled.py_func, types), _without_collections():
+            return for_types(types)
 
     compiled.compile = compile_in_turn
 
@@ -85,17 +86,18 @@ def _kept_in(folder: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _in_turn(module: str) -> Iterator[None]:
-    """Lets one process at a time compile kernels of a module; the others then find its machine code."""
+def _in_turn(function: Any, types: tuple[Any, ...]) -> Iterator[None]:
+    """Lets one process at a time compile a kernel for these types; the others then find its machine code."""
+    module = function.__module__
     folder = folder_of(module) if module.startswith(PREFIX) else writable_folder()
     with global_compiler_lock:
         if folder is None or _HELD:  # a kernel that another one calls
             yield
             return
-        with (folder / ".lock").open("w") as file:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)
-            _HELD.append(file)
+        # Where numba's index is not locked as it is saved, two processes could name their files of machine code alike.
+        turn = zlib.crc32(f"{function.__qualname__}{types}".encode()) if numba_internals.PART_OPTIONS else 0
+        with locked(folder, turn):
+            _HELD.append(function)
             try:
                 yield
             finally:

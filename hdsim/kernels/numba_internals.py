@@ -6,10 +6,11 @@ import contextlib
 import logging
 from typing import Any
 
+from hdsim.kernels.cache import locked
+
 log = logging.getLogger(__name__)
 
-#: Options of ``numba.njit`` for functions that only kernels call.
-PART_OPTIONS: dict[str, Any] = {}
+PART_OPTIONS: dict[str, Any] = {}  # of ``numba.njit``, for functions that only kernels call
 _quick_cache: Any = None
 
 try:
@@ -26,21 +27,17 @@ else:
     class _PartLibrary(JITCodeLibrary):
         """A part of kernels, optimised and translated to machine code within these alone."""
 
-        def _optimize_final_module(self) -> None:
-            pass
+        def _optimize_final_module(self, *_: Any) -> None:
+            """Does nothing: only the kernels are optimised, and have an environment."""
+
+        set_env = _optimize_final_module
+        codegen = property(lambda self: self)
 
         def _finalize_final_module(self) -> None:
             self._finalized = True
 
         def get_pointer_to_function(self, name: str) -> int:
             return 0
-
-        @property
-        def codegen(self) -> Any:
-            return self
-
-        def set_env(self, name: str, environment: Any) -> None:
-            """Sets nothing: the kernels have their own."""
 
     class _PartCompiler(CompilerBase):
         def define_pipelines(self) -> list[Any]:
@@ -52,18 +49,22 @@ else:
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             rtsys.initialize(target_context)
-            try:
-                return super().load_overload(sig, target_context.subtarget(refresh=lambda: None))
-            except Exception as error:  # a file that a power cut has damaged: the kernel is compiled again
-                log.info("damaged machine code: %s", error)
-                with contextlib.suppress(OSError):
+            with locked(self.cache_path), contextlib.suppress(OSError):
+                try:
+                    return super().load_overload(sig, target_context.subtarget(refresh=lambda: None))
+                except Exception as error:  # a file that a power cut has damaged: the kernel is compiled again
+                    log.info("damaged machine code: %s", error)
                     self.flush()
-                return None
+            return None
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            with locked(self.cache_path):
+                super().save_overload(sig, data)
 
     PART_OPTIONS["pipeline_class"], _quick_cache = _PartCompiler, _QuickCache
 
 
 def load_quickly(kernel: Any) -> None:
-    """Has a kernel loaded from the folder in which numba keeps machine code now."""
+    """Has a kernel loaded from the folder in which numba keeps machine code now, and kept there."""
     if _quick_cache is not None:
         kernel._cache = _quick_cache(kernel.py_func)

@@ -71,6 +71,27 @@ def test_machine_code_is_kept_and_is_compiled_again_after_a_change_of_a_kernel_t
 
 
 @pytest.mark.ci
+def test_processes_that_compile_a_kernel_for_other_types_at_once_keep_all_of_them(package: Path) -> None:
+    (package / "hdsim/kernels/caller.py").write_text(
+        f"{MARKED}def items(array):\n    return array.ndim * array.itemsize\n"
+    )
+    code = (
+        "import sys, time, numpy as np\n"
+        "from numba.core.caching import IndexDataCacheFile as Index\n"
+        "from hdsim.kernels.caller import items\n"
+        "save = Index._save_index\n"  # slowly: another process would read the index meanwhile
+        "Index._save_index = lambda *given: (time.sleep(0.03), save(*given))\n"
+        "kinds = [(np.dtype(kind), ndim) for kind in ('f8', 'f4', 'i2', 'i1') for ndim in (1, 2, 3)]\n"
+        "wrong = [k for k in np.roll(np.arange(12), int(sys.argv[1])) for kind, ndim in [kinds[k]]\n"
+        "         if items(np.zeros((1,) * ndim, kind)) != ndim * kind.itemsize]\n"
+        "print(wrong, sum(items.compiled.stats.cache_hits.values()))"
+    )
+    turns = [start(code, str(3 * i), root=package, HDSIM_CACHE=package / "cache") for i in range(4)]
+    assert {finish(process).split(" ")[0] for process in turns} == {"[]"}
+    assert finish(start(code, "0", root=package, HDSIM_CACHE=package / "cache")) == "[] 12"
+
+
+@pytest.mark.ci
 def test_a_change_of_a_module_recompiles_only_the_modules_that_import_it(package: Path) -> None:
     cache = package / "cache"
     code = "from hdsim.network import step; print(step(7), sum(step.compiled.stats.cache_hits.values()))"
