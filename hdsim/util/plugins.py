@@ -225,7 +225,8 @@ class PluginType:
                 where=where,
             )
         module = self._module(path, where)
-        own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+        values = {id(value): value for value in vars(module).values()}  # a second name of a class is no second class
+        own = [value for value in values.values() if getattr(value, "__module__", None) == module.__name__]
         found = [value for value in own if inspect.isclass(value) and issubclass(value, self.base)]
         if not found and self.of_function:
             functions = [value for value in own if inspect.isfunction(value) and not value.__name__.startswith("_")]

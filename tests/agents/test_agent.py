@@ -96,6 +96,12 @@ def test_own_file_mistakes(tmp_path, text, message):
         make_agent({"path": str(path)})
 
 
+def test_a_class_with_a_second_name_is_one_class(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(f"{OWN}\nagent = Mine\n")
+    assert type(make_agent({"path": str(path)})).__name__ == "Mine"
+
+
 AT_MOST = """
 import hdsim
 from hdsim.scheduling.backfill.base import start_queued
