@@ -94,7 +94,7 @@ def _in_turn(function: Any, types: tuple[Any, ...]) -> Iterator[None]:
         if folder is None or _HELD:  # a kernel that another one calls
             yield
             return
-        # Where numba's index is not locked as it is saved, two processes could name their files of machine code alike.
+        # Without a lock of numba's index (numba_internals) two processes could name their files of machine code alike.
         turn = zlib.crc32(f"{function.__qualname__}{types}".encode()) if numba_internals.PART_OPTIONS else 0
         with locked(folder, turn):
             _HELD.append(function)
