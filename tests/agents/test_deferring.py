@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiers import ci
 
 import hdsim
 from hdsim.errors import ConfigError
@@ -86,7 +85,8 @@ def study() -> Any:
     return module
 
 
-@pytest.mark.parametrize("plan", [*ci("rule"), "learned"])
+@pytest.mark.ci
+@pytest.mark.parametrize("plan", ["rule", "learned"])
 def test_the_replay_of_the_training_is_that_of_the_engine(plan: str) -> None:
     research = study()
     month = research.month(3, days=2.0, drain=3.0, slack="24h")

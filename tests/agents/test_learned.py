@@ -265,6 +265,7 @@ def test_scores_know_nothing_of_jobs_to_come() -> None:
     np.testing.assert_array_equal(past_sums(whole.requested, whole.size), whole.sums)
 
 
+@pytest.mark.ci
 def test_it_is_an_order_like_the_others() -> None:
     """By name, with contention on a platform of several speeds, and under every backfilling algorithm."""
     contended = hdsim.simulate("gaia", generate(60, seed=1, cores=64), "easy-learned", contention="threshold", seed=1)

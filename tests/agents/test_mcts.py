@@ -72,6 +72,7 @@ def test_compiled_searches_are_those_on_forks(seed: int, rule: tuple[str, bool],
     assert agent.decisions
 
 
+@pytest.mark.ci
 def test_equal_seeds_give_equal_schedules() -> None:
     starts = {}
     for name, seed in itertools.product(("a", "b"), (1, 2)):

@@ -152,6 +152,7 @@ def assert_each_ran_once(cluster: SlurmCluster, name: str, jobs: int) -> None:
 
 
 @real
+@pytest.mark.ci
 @pytest.mark.parametrize("rest", [True, *nightly(False)])
 def test_slurmctld_is_killed_in_mid_run(tmp_path: Path, fresh: SlurmCluster, rest: bool) -> None:
     name = f"controller-{rest}"
@@ -361,6 +362,7 @@ def test_jobs_are_killed_by_agents_and_by_their_limits(
 
 
 @real
+@pytest.mark.ci
 def test_a_slurmctld_that_stays_silent_is_named(tmp_path: Path, hdsim: Run) -> None:
     with slurm_cluster(tmp_path / "sl", Shape(2, 4, CLOCK)) as cluster:
         path = trace(tmp_path / "t.swf", 5, (2000, 3000))

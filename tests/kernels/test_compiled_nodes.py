@@ -61,6 +61,7 @@ def drawn(nodes, rows, options, data):
     return platform_of(nodes), workload
 
 
+@pytest.mark.ci
 @given(nodes=nodes, rows=jobs, agent=agents, options=options, data=st.data())
 def test_equal_to_the_engine(nodes, rows, agent, options, data):
     assert_equal(*both(*drawn(nodes, rows, options, data), agent, options))
@@ -80,6 +81,7 @@ def test_order_learned_is_that_of_the_engine(nodes, rows, backfill, commit, core
     assert_equal(*both(*drawn(nodes, rows, options, data), agent, options))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("contention", ["none", "threshold"])
 @pytest.mark.parametrize(
     "agent",
@@ -102,6 +104,7 @@ def test_long_queues_on_nodes(agent, contention):
     assert np.mean(compiled.jobs["waiting_time"]) > 0
 
 
+@pytest.mark.ci
 @given(
     nodes=nodes, rows=jobs, agents=st.tuples(agents, agents), options=options, share=st.floats(0, 0.7), data=st.data()
 )

@@ -427,6 +427,7 @@ def test_parallel_profiles_end_when_they_do_in_simgrid(tmp_path: Any, latency: b
     assert differences.max() < 1e-6
 
 
+@pytest.mark.ci
 @pytest.mark.requires("simgrid")
 @pytest.mark.xdist_group("simgrid_network")
 def test_homogeneous_profiles_end_when_they_do_in_simgrid(tmp_path: Any) -> None:

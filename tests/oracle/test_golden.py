@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tiers import ci
 
 from hdsim.cli import main
 
@@ -56,6 +57,8 @@ RUNS = {
 }
 #: Runs whose agents are networks of torch.
 WITH_TORCH = {"learned", "gaia_imitation"}
+#: Runs that compile for a quarter of a minute what no other test of every change needs.
+KERNELS_OF_THEIR_OWN = {"one_by_one", "gaia_conservative"}
 
 
 def digest(name: str, folder: Path) -> str:
@@ -67,7 +70,12 @@ def digest(name: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.requires("torch")) if name in WITH_TORCH else name for name in RUNS]
+    "name",
+    [
+        *sorted(RUNS.keys() - WITH_TORCH - KERNELS_OF_THEIR_OWN),
+        *ci(*sorted(KERNELS_OF_THEIR_OWN)),
+        *(pytest.param(name, marks=pytest.mark.requires("torch")) for name in sorted(WITH_TORCH)),
+    ],
 )
 def test_jobs_csv_is_the_same_byte_by_byte(name: str, tmp_path: Path) -> None:
     assert digest(name, tmp_path) == json.loads(DIGESTS.read_text())[name]

@@ -261,6 +261,7 @@ def test_every_benchmark_is_an_environment(name: str) -> None:
     assert name == "hdsim/Contended-v1" or not kinds & {spec.get("kind") for spec in benchmark.environment["traces"]}
 
 
+@pytest.mark.ci
 def test_a_vector_of_a_benchmark() -> None:
     vector = gymnasium.make_vec("hdsim/Home-v1", 2, "vector_entry_point", traces=1)
     assert vector.reset(seed=1)[0].shape == (2, 128, 8)

@@ -277,6 +277,7 @@ def test_schedulers_see_the_present() -> None:
     assert copy.cluster.facility.price.value == facility.price.at(np.array([9000.0]))[0]
 
 
+@pytest.mark.ci
 def test_nodes_that_sleep_are_nobodys_and_the_total_is_the_energy() -> None:
     work = jobs(6, 30)
     machine = sleeping(nodes=8)

@@ -244,6 +244,7 @@ def test_margins_are_those_of_replays(hdsim: Hdsim, tmp_path: Path) -> None:
     assert other.returncode == 2 and "expected a test set that test_sets.md does not have" in other.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("order", ["saf", "wfp3", "multifactor"])
 @pytest.mark.parametrize("cores", ["high_gflops", *nightly("low_power", "spread")])
 def test_rules_differ_only_where_a_job_waits(order: str, cores: str) -> None:

@@ -362,6 +362,7 @@ def folder(tmp_path: Path, jobs: int, days: float, seed: int = 2) -> Path:
     return tmp_path / "lab"
 
 
+@pytest.mark.ci
 def test_an_answer_with_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site = folder(tmp_path, 300, 33)
     job, at = "-n 8 -t 2:00:00 --uid=u1 -A a1", date(_NOW + 20.3 * 86_400)
@@ -422,6 +423,14 @@ def test_a_job_that_no_rule_lets_start_has_no_date(tmp_path: Path, capsys: pytes
     assert "median                  not within the simulated time\n" in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site folder that questions do not change, with q.txt beside it."""
+    parent = tmp_path_factory.mktemp("asked")
+    (parent / "q.txt").write_text(SQUEUE, encoding="utf-8")
+    return folder(parent, 40, 10)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -452,15 +461,13 @@ def test_a_job_that_no_rule_lets_start_has_no_date(tmp_path: Path, capsys: pytes
     ],
 )
 def test_a_careless_question_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    asked: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     from hdsim.cli.when import when
 
-    site = folder(tmp_path, 40, 10)
-    (tmp_path / "q.txt").write_text(SQUEUE, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(asked.parent)
     with pytest.raises(ConfigError, match=message) as found:
-        when.main([str(site), *arguments], standalone_mode=False)
+        when.main([str(asked), *arguments], standalone_mode=False)
     assert "\n" not in str(found.value)
 
 
