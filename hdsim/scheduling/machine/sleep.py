@@ -45,7 +45,8 @@ SLEEP_STATE = np.dtype(
         ("highest", "i8"),
         ("others", "i8"),  # entries of `Sleep.others`
         ("asked", "i8"),  # entries of `Sleep.asked`
-        ("begins", "i8"),  # entries of `Sleep.begins`
+        ("begun", "i8"),  # first of the entries of `Sleep.begins` that count, and the one behind the last
+        ("begins", "i8"),
         ("suspended", "i8"),  # first of the entries of `Sleep.suspended`, a ring, and their number
         ("recent", "i8"),
         ("unused", "i8"),  # first entry of `Sleep.waiting` that is free, -1 for none
@@ -83,7 +84,8 @@ class Sleep(NamedTuple):
         freed: (N,) nodes that have become idle since the last pass.
         others: (N,) nodes that are not up whose cores have been put beside those of the nodes that are.
         asked: (N,) nodes that have been asked to boot in this pass.
-        begins: (2, resume_rate) s, ascending begins of the last boots, and working memory.
+        begins: (2, 2 resume_rate + 2) s, ascending begins of boots, of which as many as the rate says count, and working
+            memory.
         suspended: (suspend_rate,) s, when the last nodes went down.
         missing: (J,) nodes that a job waits for.
         waiting: (2, C) jobs that wait for a node, and the next entry of the same node.
@@ -179,7 +181,7 @@ def make_sleep(
         freed=np.zeros(n, bool),
         others=np.zeros(n, np.int64),
         asked=np.zeros(n, np.int64),
-        begins=np.zeros((2, max(rates[1], 0) + 1)),
+        begins=np.zeros((2, 2 * max(rates[1], 0) + 2)),
         suspended=np.zeros(max(rates[0], 1)),
         missing=np.zeros(jobs, np.int64),
         waiting=np.stack([np.zeros(cores, np.int64), np.append(np.arange(1, cores), -1)]),
@@ -274,24 +276,25 @@ def _schedule(sleep: Sleep, first: int, last: int, date: float) -> None:
 
 
 @part_of_kernel
-def _begin(sleep: Sleep, node: int, now: float, row: int, count: int) -> tuple[float, int]:
-    """Returns when the boot of a node begins, and the number of begins in a row of `Sleep.begins`, to which it adds."""
-    begin, rate = max(now, sleep.off[node]), sleep.resume_rate
+def _begin(sleep: Sleep, node: int, now: float, row: int, first: int, behind: int) -> tuple[float, int, int]:
+    """Returns when the boot of a node begins, and which begins in a row of `Sleep.begins` count then."""
+    begin, rate, begins = max(now, sleep.off[node]), sleep.resume_rate, sleep.begins[row]
     if rate >= 0:
-        begins = sleep.begins[row]
-        if count >= rate:
-            begin = max(begin, begins[0] + _MINUTE)
-        place = count
-        while place > 0 and begins[place - 1] > begin:
+        if behind == len(begins):
+            for i in range(first, behind):
+                begins[i - first] = begins[i]
+            first, behind = 0, behind - first
+        if behind - first >= rate:
+            begin = max(begin, begins[first] + _MINUTE)
+        place = behind
+        while place > first and begins[place - 1] > begin:
             begins[place] = begins[place - 1]
             place -= 1
         begins[place] = begin
-        count += 1
-        if count > rate:
-            for i in range(rate):
-                begins[i] = begins[i + 1]
-            count = rate
-    return begin, count
+        behind += 1
+        if behind - first > rate:
+            first += 1
+    return begin, first, behind
 
 
 @part_of_kernel
@@ -300,7 +303,7 @@ def _power_on(sleep: Sleep, node: int, now: float) -> None:
     if sleep.ready[node] < math.inf:
         return
     state = sleep.state[0]
-    begin, state.begins = _begin(sleep, node, now, 0, state.begins)
+    begin, state.begun, state.begins = _begin(sleep, node, now, 0, state.begun, state.begins)
     sleep.ready[node], sleep.boot[node] = begin + sleep.seconds[1, node], begin
     sleep.asked[state.asked] = node
     state.asked += 1
@@ -528,7 +531,7 @@ def _put_back_others(ranges: HeldRanges, sleep: Sleep) -> None:
 @part_of_kernel
 def _up_at(ranges: HeldRanges, sleep: Sleep, now: float) -> float:
     """Returns when all nodes of the chosen cores are up if those that are not are asked to boot now, in seconds."""
-    state, top, latest, at, count = sleep.state[0], ranges.cores - 1, now, -1, -1
+    state, top, latest, at, first, behind = sleep.state[0], ranges.cores - 1, now, -1, 0, -1
     for i in range(ranges.state[0].used, ranges.state[0].chosen):
         core, last = top - ranges.last[i], top - ranges.first[i]
         while core <= last:
@@ -537,11 +540,11 @@ def _up_at(ranges: HeldRanges, sleep: Sleep, now: float) -> float:
                 if sleep.ready[node] < math.inf:
                     latest = max(latest, sleep.ready[node])
                 else:
-                    if count < 0:
-                        count = state.begins
-                        for j in range(count):
-                            sleep.begins[1, j] = sleep.begins[0, j]
-                    begin, count = _begin(sleep, node, now, 1, count)
+                    if behind < 0:
+                        behind = state.begins - state.begun
+                        for j in range(behind):
+                            sleep.begins[1, j] = sleep.begins[0, state.begun + j]
+                    begin, first, behind = _begin(sleep, node, now, 1, first, behind)
                     latest = max(latest, begin + sleep.seconds[1, node])
             at = node
             core = sleep.first[node + 1]
