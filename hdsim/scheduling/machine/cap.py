@@ -49,6 +49,8 @@ class Cap(NamedTuple):
         rounding: Factor of an upper bound of cores.
         cheapest: W that a further core of a processor with busy ones adds at least.
         others: W that a further core of another processor adds at least, on average over its cores.
+        dearest: W that a further core adds at most.
+        several: Whether a node with several processors draws more while it is in use.
         least: See `PowerBudget`.
         shares: (3,) see :data:`hdsim.platform.power.CORE_SHARES`.
         processor: (C,) processor of each core without GPUs.
@@ -81,6 +83,8 @@ class Cap(NamedTuple):
     rounding: float
     cheapest: float
     others: float
+    dearest: float
+    several: bool
     least: float
     shares: Floats
     processor: Ints
@@ -143,47 +147,62 @@ def _last_whole(cap: Cap, core: int, last: int) -> int:
 
 
 @part_of_kernel
-def _add(cap: Cap, held: Any, core: int, last: int, sign: int) -> tuple[float, int]:
-    """Adds neighbouring cores to those held, or takes them off; returns the W and the idle cores beside busy ones."""
-    watts, beside = 0.0, 0
+def _add(cap: Cap, held: Any, core: int, last: int, sign: int) -> tuple[float, int, float]:
+    """Adds neighbouring cores to those held, or takes them off.
+
+    Returns:
+        The W, the idle cores beside busy ones, and the W by which the power falls at least when the cores are given
+        back: most where they are all of a processor.
+    """
+    watts, beside, falls = 0.0, 0, 0.0
     while core <= last:
         processor = cap.processor[core]
-        node, until = cap.node[processor], _last_whole(cap, core, last)
+        behind, until = cap.first[processor + 1], -1
+        # Cores of one processor, be they all of a node, are counted one by one just as well.
+        if behind <= last:
+            until = _last_whole(cap, core, last)
         if until >= 0:
-            behind = cap.of_node[until + 1]
+            node, behind = cap.node[processor], cap.of_node[until + 1]
             watts += cap.whole[0, until + 1] - cap.whole[0, node]
+            falls += cap.whole[1, until + 1] - cap.whole[1, node]
             for i in range(processor, cap.processor[behind - 1] + 1):
                 held[0, i] = cap.cores[i] if sign > 0 else 0
-            for i in range(node, until + 1):
-                held[1, i] = cap.processors[i] if sign > 0 else 0
+            if cap.several:
+                for i in range(node, until + 1):
+                    held[1, i] = cap.processors[i] if sign > 0 else 0
             core = behind
             continue
-        behind = min(cap.first[processor + 1], last + 1)
+        behind = min(behind, last + 1)
         count, before = behind - core, held[0, processor]
         after = before + sign * count
         held[0, processor] = after
         watts += count * cap.core_watts[processor]
+        falls += count * cap.core_watts[processor]
+        if count == cap.cores[processor]:
+            falls += cap.wake_watts[processor]
         beside -= sign * count
         if before == 0 or after == 0:
             watts += cap.wake_watts[processor]
             beside += sign * cap.cores[processor]
-            if cap.node_watts[node] > 0.0:
+            node = cap.node[processor]
+            if cap.several and cap.node_watts[node] > 0.0:
                 held[1, node] += sign
                 if held[1, node] == (1 if sign > 0 else 0):
                     watts += cap.node_watts[node]
         core = behind
-    return sign * watts, beside
+    return sign * watts, beside, falls
 
 
 @part_of_kernel
-def _add_job(ranges: HeldRanges, cap: Cap, held: Any, job: int, sign: int) -> tuple[float, int]:
+def _add_job(ranges: HeldRanges, cap: Cap, held: Any, job: int, sign: int) -> tuple[float, int, float]:
     """Adds the cores of a job, or takes them off; see `_add`."""
-    watts, beside, top = 0.0, 0, ranges.cores - 1
+    watts, beside, falls, top = 0.0, 0, 0.0, ranges.cores - 1
     for i in range(ranges.begin[job], ranges.end[job]):
-        more, idle = _add(cap, held, top - ranges.last[i], top - ranges.first[i], sign)
+        more, idle, less = _add(cap, held, top - ranges.last[i], top - ranges.first[i], sign)
         watts += more
         beside += idle
-    return watts, beside
+        falls += less
+    return watts, beside, falls
 
 
 @part_of_kernel
@@ -199,17 +218,20 @@ def _watts_beside(ranges: HeldRanges, cap: Cap, held: Any, size: int) -> float:
         core, last = top - high, top - low
         while core <= last:
             processor = cap.processor[core]
-            node, until = cap.node[processor], _last_whole(cap, core, last)
+            behind, until = cap.first[processor + 1], -1
+            if behind <= last:
+                until = _last_whole(cap, core, last)
             if until >= 0:
                 # Nobody holds them at a later time either.
-                watts += cap.whole[0, until + 1] - cap.whole[0, node]
+                watts += cap.whole[0, until + 1] - cap.whole[0, cap.node[processor]]
                 core = cap.of_node[until + 1]
                 continue
-            behind = min(cap.first[processor + 1], last + 1)
+            behind = min(behind, last + 1)
             watts += (behind - core) * cap.core_watts[processor]
             if processor != at and held[0, processor] == 0:
                 watts += cap.wake_watts[processor]
-                if cap.node_watts[node] > 0.0 and held[1, node] == 0 and node != used:
+                node = cap.node[processor]
+                if cap.several and cap.node_watts[node] > 0.0 and held[1, node] == 0 and node != used:
                     used = node
                     watts += cap.node_watts[node]
             at = processor
@@ -218,9 +240,9 @@ def _watts_beside(ranges: HeldRanges, cap: Cap, held: Any, size: int) -> float:
 
 
 @part_of_kernel
-def _copy(held: Any, to: Any) -> None:
+def _copy(cap: Cap, held: Any, to: Any) -> None:
     """Copies cores of processors and busy processors of nodes."""
-    for row in range(2):
+    for row in range(2 if cap.several else 1):
         for i in range(held.shape[1]):
             to[row, i] = held[row, i]
 
@@ -229,7 +251,7 @@ def _copy(held: Any, to: Any) -> None:
 def _total_beside(ranges: HeldRanges, cap: Cap, held: Any, size: int) -> float:
     """Returns the W of all nodes with the idle cores of the lowest ids beside those held; see `total_watts`."""
     space, place, top = cap.space, ranges.idle.length[0], ranges.cores - 1
-    _copy(held, space)
+    _copy(cap, held, space)
     while size > 0:
         place -= 1
         high = ranges.idle.last[place]
@@ -266,7 +288,10 @@ def is_within(machine: Machine, ranges: HeldRanges, cap: Cap, job: int) -> bool:
     size = machine.jobs.size[job]
     if size > most_cores_now(machine, cap):
         return False
-    left = cap.limit - cap.state[0].watts - _watts_beside(ranges, cap, cap.held, size)
+    left = cap.limit - cap.state[0].watts
+    if left - size * cap.dearest > cap.slack:
+        return True
+    left -= _watts_beside(ranges, cap, cap.held, size)
     if abs(left) > cap.slack:
         return left > 0
     return _total_beside(ranges, cap, cap.held, size) <= cap.limit
@@ -276,43 +301,22 @@ def is_within(machine: Machine, ranges: HeldRanges, cap: Cap, job: int) -> bool:
 def hold_under_cap(machine: Machine, ranges: HeldRanges, cap: Cap, job: int) -> None:
     """Takes note of a job that starts."""
     clock, state, end = machine.clock[0], cap.state[0], ranges.expected[job]
-    watts, beside = _add_job(ranges, cap, cap.held, job, 1)
+    watts, beside, falls = _add_job(ranges, cap, cap.held, job, 1)
     state.watts += watts
     state.beside += beside
     state.changes += 1
     state.barred = state.barred_late = math.inf
-    if machine.rules.backfill == Backfilling.EASY:
-        cap.least_watts[job] = _least_watts(ranges, cap, job)
+    cap.least_watts[job] = falls
     if clock.reserved >= 0 and (end > clock.shadow or end <= clock.now):
-        watts, _ = _add_job(ranges, cap, cap.then, job, 1)
+        watts, _, _ = _add_job(ranges, cap, cap.then, job, 1)
         state.level += watts
-
-
-@part_of_kernel
-def _least_watts(ranges: HeldRanges, cap: Cap, job: int) -> float:
-    """Returns the W by which the power falls at least when a job ends: most where it has all cores of a processor."""
-    watts, top = 0.0, ranges.cores - 1
-    for i in range(ranges.begin[job], ranges.end[job]):
-        core, last = top - ranges.last[i], top - ranges.first[i]
-        while core <= last:
-            processor, until = cap.processor[core], _last_whole(cap, core, last)
-            if until >= 0:
-                watts += cap.whole[1, until + 1] - cap.whole[1, cap.node[processor]]
-                core = cap.of_node[until + 1]
-                continue
-            behind = min(cap.first[processor + 1], last + 1)
-            watts += (behind - core) * cap.core_watts[processor]
-            if behind - core == cap.cores[processor]:
-                watts += cap.wake_watts[processor]
-            core = behind
-    return watts
 
 
 @part_of_kernel
 def release_under_cap(ranges: HeldRanges, cap: Cap, job: int) -> None:
     """Takes note of a job that ends."""
     state = cap.state[0]
-    watts, beside = _add_job(ranges, cap, cap.held, job, -1)
+    watts, beside, _ = _add_job(ranges, cap, cap.held, job, -1)
     state.watts += watts
     state.beside += beside
     state.changes += 1
@@ -386,11 +390,11 @@ def _reserve_watts(machine: Machine, ranges: HeldRanges, cap: Cap) -> None:
     """Reserves the earliest time at which there is power for the head, too."""
     clock, state, releases = machine.clock[0], cap.state[0], machine.releases
     then, place, date = cap.then, _first_later(machine), state.begin
-    _copy(cap.held, then)
+    _copy(cap, cap.held, then)
     state.level, state.barred_late = state.watts, math.inf
     while True:
         while place < releases.length[0] and releases.end[place] <= date:
-            watts, _ = _add_job(ranges, cap, then, releases.job[place], -1)
+            watts, _, _ = _add_job(ranges, cap, then, releases.job[place], -1)
             state.level += watts
             place += 1
         left = cap.limit - state.level - state.head_watts
