@@ -155,7 +155,7 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
     first_core = np.searchsorted(platform.processor_node[of_core], np.arange(platform.n_nodes + 1))
     plain = (platform.node_gpus == 0) & (np.diff(first_core) > 0)
     whole = np.zeros((2, platform.n_nodes + 1))
-    node_most = node_watts[platform.processor_node]
+    dearest = core_watts + wake_watts + node_watts[platform.processor_node]
     falls = np.bincount(platform.processor_node, platform.cores_per_processor * core_watts + wake_watts)
     whole[:, 1:] = np.cumsum([falls + node_watts, falls], axis=1)
     least, state = np.finfo(float).tiny, np.zeros(1, CAP_STATE).view(np.recarray)
@@ -167,7 +167,7 @@ def _make_cap(platform: Platform, workload: Workload, rules: StockRules, budget:
         rounding=1 + ROUNDING,
         cheapest=max(float(watts[~platform.is_gpu].min() * (computing - beside)), least),
         others=max(float(others), least),
-        dearest=float((core_watts + wake_watts + node_most)[~platform.is_gpu].max()),
+        dearest=float(dearest[~platform.is_gpu].max()),
         several=bool(node_watts.any()),
         least=max(budget.least, least),
         shares=CORE_SHARES.copy(),

@@ -84,7 +84,7 @@ class Sleep(NamedTuple):
         freed: (N,) nodes that have become idle since the last pass.
         others: (N,) nodes that are not up whose cores have been put beside those of the nodes that are.
         asked: (N,) nodes that have been asked to boot in this pass.
-        begins: (2, 2 resume_rate + 2) s, ascending begins of boots, of which as many as the rate says count, and working
+        begins: (2, 2 resume_rate + 2) s, ascending begins of boots, of which the last `resume_rate` count, and working
             memory.
         suspended: (suspend_rate,) s, when the last nodes went down.
         missing: (J,) nodes that a job waits for.
@@ -277,7 +277,7 @@ def _schedule(sleep: Sleep, first: int, last: int, date: float) -> None:
 
 @part_of_kernel
 def _begin(sleep: Sleep, node: int, now: float, row: int, first: int, behind: int) -> tuple[float, int, int]:
-    """Returns when the boot of a node begins, and which begins in a row of `Sleep.begins` count then."""
+    """Returns when the boot of a node begins, and the first of the begins in a row that count then and their end."""
     begin, rate, begins = max(now, sleep.off[node]), sleep.resume_rate, sleep.begins[row]
     if rate >= 0:
         if behind == len(begins):
