@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from operator import attrgetter, is_
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -134,6 +135,12 @@ def carry_out(
     return done
 
 
+#: The containers of a cluster that only the simulation changes.
+_contents = attrgetter(
+    *("queue", "running", "starting", "state", "starting_time", "finish_time", "requests", "size", "requested_time")
+)
+
+
 class SchedulingPasses:
     """The scheduling passes of an agent.
 
@@ -145,10 +152,7 @@ class SchedulingPasses:
 
     def __init__(self, agent: Agent, cluster: Cluster) -> None:
         self.agent, self._decide, self._cluster = agent, agent.decide, cluster
-        self._contents = (
-            *(cluster.queue, cluster.running, cluster.starting, cluster.state),
-            *(cluster.starting_time, cluster.finish_time, cluster.requests, cluster.size, cluster.requested_time),
-        )
+        self._contents = _contents(cluster)
 
     @watch.is_pass
     def decide(self) -> None:
@@ -167,19 +171,7 @@ class SchedulingPasses:
 
     def check(self) -> None:
         """Raises a DecisionError if the agent has replaced a container."""
-        cluster = self._cluster
-        queue, running, starting, state, starting_time, finish_time, requests, size, requested_time = self._contents
-        if not (
-            cluster.queue is queue
-            and cluster.running is running
-            and cluster.starting is starting
-            and cluster.state is state
-            and cluster.starting_time is starting_time
-            and cluster.finish_time is finish_time
-            and cluster.requests is requests
-            and cluster.size is size
-            and cluster.requested_time is requested_time
-        ):
+        if not all(map(is_, self._contents, _contents(self._cluster))):
             raise DecisionError(f"{_author(self.agent)} has replaced {STATE_OF_JOBS}, size or requested_time")
 
 
