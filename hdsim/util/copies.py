@@ -42,8 +42,10 @@ def with_own_containers(original: T, memo: dict[int, Any]) -> T:
     kind = type(original)
     memo[id(original)] = other = kind.__new__(kind)
     attributes = vars(other)
+    attributes.update(vars(original))
     for name, value in vars(original).items():
-        attributes[name] = value if type(value) in _NUMBERS else own(value, memo)
+        if type(value) not in _NUMBERS:
+            attributes[name] = own(value, memo)
     return other
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -93,6 +93,7 @@ def _attribute(target: str, where: str) -> Any:
     return getattr(module, attribute)
 
 
+@cache
 def _fault_of_methods(made: type) -> str:
     """Describes a method that a class lacks, or whose parameters are not those of its abstract base class."""
     if missing := sorted(getattr(made, "__abstractmethods__", ())):
