@@ -172,7 +172,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self._arguments |= {**self.inputs, **settings}
         # Needed to repeat the episode.
         self._actions: list[int] | None = None
-        self._over = False
+        self._over = True
         self.runner = backend
         self._placeholder = _PlaceholderAgent(self.problem, self.objective.sees_cores(platform))
         # Errors in the settings of a model are raised here.
@@ -230,7 +230,6 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         self.cluster = setup.cluster
         self.objective.dates = getattr(self._backend, "dates", {})
         self.result = None
-        self._steps = 0
         self.problem.begin(self.cluster)
         self.objective.begin(setup, self.problem)
         over = not self._backend.advance()
@@ -247,13 +246,14 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         Raises:
             DecisionError: The action is no number of one, or there is no episode: before `reset`, or after its end.
         """
-        if self._actions is None or self._over:
-            raise DecisionError(f"expected reset() {'after the end of an episode' if self._over else 'first'}")
+        actions = self._actions
+        if self._over or actions is None:
+            raise DecisionError(f"expected reset() {'first' if actions is None else 'after the end of an episode'}")
         # The array that `action_numbers` makes of a number would take a tenth of a step.
         if not ((type(action) is int or isinstance(action, np.integer)) and 0 <= action < self.n_actions):
             action = action_numbers(action, 1, self.n_actions)[0]
         action = int(action)
-        self._actions.append(action)
+        actions.append(action)
         valid, over, problem = bool(self._mask[action]), self._undecided, self.problem
         if not over:
             if not valid:
@@ -261,8 +261,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             problem.act(action)
             self.objective.after_action(action)
             over = self._to_decision()
-        self._steps += 1
-        truncated = not over and self._steps == self.max_steps
+        truncated = not over and len(actions) == self.max_steps
         self._mask = mask = np.ones(self.n_actions, bool) if over else problem.mask()
         info: dict[str, Any] = {"action_mask": mask.copy(), "invalid_action": not valid}
         if over or truncated:

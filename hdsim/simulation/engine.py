@@ -194,15 +194,14 @@ class Engine(simpy.Environment):
 
     def apply(self) -> None:
         """Carries out the decisions of the scheduler."""
-        cluster, executor = self.cluster, self._executor
-        now, self.deciding = cluster.now, False
+        cluster, self.deciding = self.cluster, False
         decides_more = cluster.decides_more
         if decides_more:
             self._resize()
         if cluster.started:
             self._settled = False
             self._idle_instants = 0
-            running, power = cluster.running, self._power
+            running, power, executor, now = cluster.running, self._power, self._executor, cluster.now
             paced = cluster.frequencies is not None and cluster.frequencies.used
             for job in cluster.started:
                 if power is not None and job in cluster.starting:
@@ -219,7 +218,7 @@ class Engine(simpy.Environment):
         if decides_more:
             for jobs, action in ((cluster.killed, self._kill), (cluster.requeued, self._requeue)):
                 for job in jobs:
-                    self.schedule_at(now, action, job)
+                    self.schedule_at(cluster.now, action, job)
                 jobs.clear()
             cluster.decides_more = cluster.frequencies is not None
         if cluster.calls:
