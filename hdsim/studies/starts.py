@@ -212,28 +212,38 @@ def past_periods(log: Log, at: float) -> tuple[float, range]:
     return length, range(nearest, min(most, nearest + _WEEKS - 1) + 1)
 
 
+def drawn_periods(back: range, number: int, count: int, rng: np.random.Generator) -> Ints:
+    """Returns the (N, p) past periods whose jobs come in a number of scenarios, for each of their p periods.
+
+    Each of a column is there as often as any other, or once more: a median of scenarios whose periods are drawn
+    independently varies more.
+    """
+    if not back:
+        return np.zeros((number, 0), np.int64)
+    turns = math.ceil(number / len(back))
+    return rng.permuted(np.tile(back, (count * turns, 1)), axis=1).reshape(count, -1)[:, :number].T
+
+
 def scenario(
-    log: Log, present: Present, horizon: float, rng: np.random.Generator, longest: float = _LONGEST
+    log: Log, present: Present, horizon: float, rng: np.random.Generator, periods: Sequence[int] = ()
 ) -> Workload:
     """Returns the jobs of a scenario from a moment on, which is time 0.
 
     Run times are drawn from the pasts of the users, as far as a job has not run longer already. The jobs that come are
-    those of random periods of `past_periods`, at the same time of the week (day).
+    those of past periods, at the same time of the week (day).
 
     Args:
         log: The log; of it only what was before the moment is used.
         present: The jobs that run and wait.
         horizon: Seconds in which jobs come.
         rng: Random numbers.
-        longest: The longest horizon for which the same random numbers give the same jobs.
+        periods: How many lengths of a period before the moment each of the past ones began, see `past_periods`.
     """
     at = present.at
-    length, back = past_periods(log, at)
-    number = math.ceil(max(longest, _LONGEST) / length) if back else 0
-    chosen = rng.integers(back.start, back.start + max(len(back), 1), number)
+    length, _ = past_periods(log, at)
     drawn = remaining(log.runtimes, present.jobs, present.since, at, rng, range(len(present.jobs)))
     jobs = present.jobs.replaced(runtime=drawn)
-    for number, back in enumerate(chosen.tolist()):
+    for number, back in enumerate(periods):
         begin = at - back * length
         end = begin + min(length, horizon - number * length)
         if end <= begin:
@@ -318,10 +328,12 @@ def scenarios(
     """
     waits, reasons = [], [Counter[str]() for _ in targets]
     horizon, usage = min(_HORIZON, longest), log.usage.at(present.at)
+    length, back = past_periods(log, present.at)
+    periods = drawn_periods(back, number, math.ceil(longest / length), np.random.default_rng([*seed, number]))
     for place in range(number):
         while True:
             rng = np.random.default_rng([*seed, place])
-            jobs = scenario(log, present, horizon, rng, longest)
+            jobs = scenario(log, present, horizon, rng, periods[place].tolist())
             found, words = starts_of(log, jobs, targets, usage, horizon)
             if not np.isinf(found).any() or horizon >= longest:
                 break

@@ -255,7 +255,7 @@ def test_jobs_come_as_a_week_before() -> None:
     log = Log(make_site(), past([30.0] * 15, [60.0] * 15))
     at = float(log.jobs.original_submission_time[0]) + _WEEK + 20_100.0
     asked = jobs_of([asked_job("-n 8 --uid=u2 -t 10", log.site, at)], log.jobs, log.site, at, "job")
-    made = scenario(log, with_job(log, at, asked), 25_000.0, np.random.default_rng(0))
+    made = scenario(log, with_job(log, at, asked), 25_000.0, np.random.default_rng(0), [7])
     # Jobs came each 10,000 s from a week and 20,100 s before the moment on.
     assert made.submission_time.tolist() == [0.0, 9_900.0, 19_900.0]
     assert made.job_id.tolist() == ["asked", "past-3", "past-4"]
@@ -273,16 +273,32 @@ def test_jobs_come_as_in_the_last_weeks_of_a_log_that_has_ended_before() -> None
     assert list(past_periods(log, last)[1]) == [1, 2, 3, 4, 5, 6]
     assert not past_periods(log, first - 1.0)[1]
     asked = jobs_of([asked_job("-n 8 --uid=u2 -t 10", log.site, at)], log.jobs, log.site, at, "job")
-    made = scenario(log, Present(asked, at), 86_400.0, np.random.default_rng(0))
-    assert len(made) in (9, 10)
+    for each in back:
+        made = scenario(log, Present(asked, at), 86_400.0, np.random.default_rng(0), [each])
+        assert len(made) in (9, 10)
 
 
-def test_jobs_come_as_long_as_scenarios_are() -> None:
+def test_scenarios_take_the_past_weeks_in_turns_and_as_many_as_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(make_site(), past([30.0] * 484, [60.0] * 484))
     at = log.period[1]
     asked = jobs_of([asked_job("-n 8 --uid=u2 -t 10", log.site, at)], log.jobs, log.site, at, "job")
-    made = scenario(log, Present(asked, at), 30 * 86_400.0, np.random.default_rng(0), 30 * 86_400.0)
+    taken: list[list[int]] = []
+
+    def noted(*given: Any) -> Workload:
+        taken.append(given[-1])
+        return scenario(*given)
+
+    monkeypatch.setattr("hdsim.studies.starts.scenario", noted)
+    scenarios(log, Present(asked, at), [0], 15, (0,), 30 * 86_400.0)
+    assert [len(periods) for periods in taken] == [5] * 15
+    for week in zip(*taken, strict=True):
+        assert sorted(week[:6]) == sorted(week[6:12]) == list(range(1, 7))
+        assert len(set(week[12:])) == 3
+    assert len({tuple(week) for week in zip(*taken, strict=True)}) == 5
+    made = scenario(log, Present(asked, at), 30 * 86_400.0, np.random.default_rng(0), taken[0])
     assert made.submission_time[-1] > 29 * 86_400.0
+    scenarios(log, Present(asked, log.period[0] - 1.0), [0], 2, (0,))
+    assert taken[-2:] == [[], []]
 
 
 def test_jobs_that_wait_for_a_week_come_again_whether_they_start_later_or_not() -> None:
@@ -294,7 +310,7 @@ def test_jobs_that_wait_for_a_week_come_again_whether_they_start_later_or_not() 
         columns["recorded_start"][4], columns["recorded_end"][4] = start, at + 6000.0
         whole = Log(make_site(), dataclasses.replace(log, further={**log.further, **columns}))
         present = Present(jobs_of([asked_job("-n 8 --uid=u2", whole.site, at)], log, whole.site, at, "job"), at)
-        made.append(scenario(whole, present, 25_000.0, np.random.default_rng(0)))
+        made.append(scenario(whole, present, 25_000.0, np.random.default_rng(0), [7]))
     assert made[0].job_id.tolist() == made[1].job_id.tolist() == ["asked", "past-3", "past-4"]
     assert made[0].runtime.tolist() == made[1].runtime.tolist()
 
