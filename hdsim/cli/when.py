@@ -62,8 +62,8 @@ class _Options:
 @click.option("--check", is_flag=True, help="Tell how well the answers hold in the last weeks of the log, and adjust.")
 @click.option("--weeks", type=click.IntRange(1), default=4, show_default=True, help="Weeks that are held out.")
 @click.option("--moments", type=click.IntRange(1), default=10, show_default=True, help="Moments checked in each week.")
-@click.option("--jobs", type=click.IntRange(1), default=8, show_default=True, help="Most jobs checked at a moment.")
-@click.option("--scenarios", type=click.IntRange(2), help="Number of scenarios  [default: 100, 10 with --check].")
+@click.option("--jobs", type=click.IntRange(1), default=24, show_default=True, help="Most jobs checked at a moment.")
+@click.option("--scenarios", type=click.IntRange(2), help="Number of scenarios  [default: 100, 12 with --check].")
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Their length.")
 @click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Processes of --check.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of everything random.")
@@ -127,7 +127,7 @@ def _check(log: Log, site: Path, given: _Options) -> None:
     begin = first_moment(log, weeks)
     at = moments_of(begin, 2 * weeks + 1, given.moments, seed)
     with tqdm(total=len(at), unit="moment", disable=None, leave=False) as bar:
-        settings = (given.scenarios or 10, given.jobs, seed, given.longest, given.processes)
+        settings = (given.scenarios or 12, given.jobs, seed, given.longest, given.processes)
         found = sampled(log, at, *settings, lambda done: _advance(bar, done))
     if not len(found.samples):
         raise ConfigError("expected jobs that wait in the last weeks of the log, got none", where=str(site))
