@@ -197,7 +197,8 @@ class PluginType:
     def checked(self, made: Any, name: str, /) -> Any:
         """Returns a class of the user's name `name` if it is one of this type, else raises ConfigError."""
         where = f"{self.where} '{name}'"
-        if not (inspect.isclass(made) and issubclass(made, self.base)):
+        is_plugin = inspect.isclass(made) and issubclass(made, self.base)
+        if not is_plugin:
             raise ConfigError(
                 f"expected a subclass of {self.base_name}, got {getattr(made, '__name__', made)}", where=where
             )
