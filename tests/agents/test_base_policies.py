@@ -44,7 +44,7 @@ def test_backfilling_the_first_candidate_is_easy(base: str, by: str, contended: 
     played(env, first_in(by))
     agent = {"job_policy": base, "backfill": "easy", "backfill_order": by}
     same(env, hdsim.simulate(platform, jobs, agent, seed=replay_seed(0), **settings))
-    assert env._steps >= 8
+    assert len(env._actions) >= 8
 
 
 @pytest.mark.parametrize("base", ["first", "wfp3", "tetris"])
@@ -52,7 +52,7 @@ def test_backfilling_nothing_is_the_base_order(base: str) -> None:
     jobs = workload(6, 100)
     env = played(SchedulingEnv(PLATFORM, jobs, "backfill", "jobs", job_policy=base), lambda env, mask: len(mask) - 1)
     same(env, hdsim.simulate(PLATFORM, jobs, {"job_policy": base}, seed=replay_seed(0)))
-    assert env._steps > 5
+    assert len(env._actions) > 5
 
 
 def test_without_a_reservation_the_first_candidate_is_greedy() -> None:
@@ -95,7 +95,7 @@ def test_legal_jobs_are_those_that_do_not_delay_the_head() -> None:
         return int(rng.choice(np.flatnonzero(mask)))
 
     played(env, choose)
-    assert env._steps > 100
+    assert len(env._actions) > 100
     assert refused[0] > 20
 
 
@@ -105,7 +105,7 @@ def test_accepting_everything_is_the_base_policy(base: str, backfill: str) -> No
     jobs = workload(9, 120)
     env = played(SchedulingEnv(PLATFORM, jobs, "accept", "proposal", job_policy=base, backfill=backfill), lambda *_: 0)
     same(env, hdsim.simulate(PLATFORM, jobs, {"job_policy": base, "backfill": backfill}, seed=replay_seed(0)))
-    assert env._steps == len(jobs)
+    assert len(env._actions) == len(jobs)
 
 
 @pytest.mark.parametrize("backfill", ["none", "easy"])
