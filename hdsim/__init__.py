@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hdsim.backends.base import Backend, Capabilities
     from hdsim.cluster.state import FinalState
     from hdsim.envs.vector import make_vec
+    from hdsim.errors import ConfigError, DecisionError
     from hdsim.platform.load import load_platform
     from hdsim.platform.model import Platform
     from hdsim.results.own_metrics import metric
@@ -29,6 +30,8 @@ _HOME = {
     "Backfill": "hdsim.scheduling.backfill",
     "Backend": "hdsim.backends.base",
     "Capabilities": "hdsim.backends.base",
+    "ConfigError": "hdsim.errors",
+    "DecisionError": "hdsim.errors",
     "FinalState": "hdsim.cluster.state",
     "Platform": "hdsim.platform.model",
     "draw_workload": "hdsim.workload.generators.families",
@@ -47,6 +50,8 @@ __all__ = [
     "Backend",
     "Backfill",
     "Capabilities",
+    "ConfigError",
+    "DecisionError",
     "FinalState",
     "Platform",
     "Result",
