@@ -87,9 +87,10 @@ def _own(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str | Path, byte: int = 0) -> Iterator[None]:
-    """Holds a lock of a folder among processes, the one of a number; on a file system without locks, none."""
-    with Path(folder, ".lock").open("w") as file:
-        with contextlib.suppress(OSError):
+    """Holds a lock of a folder among processes, the one of a number; where it cannot be had, none."""
+    with contextlib.ExitStack() as opened:
+        with contextlib.suppress(OSError):  # a folder that is gone, a file system without locks
+            file = opened.enter_context(Path(folder, ".lock").open("w"))
             fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
         yield
 

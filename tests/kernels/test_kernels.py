@@ -92,6 +92,19 @@ def test_processes_that_compile_a_kernel_for_other_types_at_once_keep_all_of_the
 
 
 @pytest.mark.ci
+def test_kernels_run_though_their_folder_was_removed_meanwhile(package: Path) -> None:
+    cache = package / "cache"
+    (package / "hdsim/kernels/caller.py").write_text(CALLER.replace("print", "first = "))
+    code = (
+        "import shutil, sys\n"
+        "from hdsim.kernels.caller import step\n"
+        "shutil.rmtree(sys.argv[1])\n"
+        "print(step(1.5), step(7))"
+    )
+    assert finish(start(code, str(cache), root=package, HDSIM_CACHE=cache)) == "2.5 8"
+
+
+@pytest.mark.ci
 def test_a_change_of_a_module_recompiles_only_the_modules_that_import_it(package: Path) -> None:
     cache = package / "cache"
     code = "from hdsim.network import step; print(step(7), sum(step.compiled.stats.cache_hits.values()))"
