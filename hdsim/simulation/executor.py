@@ -321,11 +321,8 @@ class Uncontended(RigidExecutor):
 
     def set_runtimes(self, runtimes: list[float], starts: list[float], now: float) -> dict[int, float]:
         before, self._runtime, paces = self._runtime, runtimes, self._paces
-        later = math.nextafter(now, math.inf)
-        dates = {job: starts[job] + runtimes[job] for job in self._cluster.running}
-        # Those that are STARTING have none yet.
-        if self._cluster.starting or min(dates.values(), default=later) <= now:
-            dates = {job: end if end > now else later for job, end in dates.items()}
+        running, later = self._cluster.running, math.nextafter(now, math.inf)
+        dates = {job: end if (end := starts[job] + runtimes[job]) > now else later for job in running}
         for job, (rest, rate, since) in paces.items():
             left = runtimes[job] - (before[job] - rest)
             if rate:
