@@ -162,6 +162,7 @@ class SlurmScheduler:
     Attributes:
         priorities: Returns the priorities of (Q,) jobs in (Q,) partitions, by default `priorities_of_site`; call
             `reorder` after a change.
+        completing: (N,) nodes on which jobs are COMPLETING; none is in simulations, where jobs end at once.
 
     Raises:
         ConfigError: The site has rules that are not simulated.
@@ -207,6 +208,7 @@ class SlurmScheduler:
         self._order: PendingJobs | None = None
         self.service = ~self._listed([site.down])[0]
         self._usual_service = self.service.copy()
+        self.completing = np.zeros(number, np.bool_)
         self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in PARAMETERS.items()}
         self.rules = self._rules()
         self.calendar = self._calendar()
@@ -301,7 +303,8 @@ class SlurmScheduler:
         The nodes are in `_space.chosen`.
         """
         table = self.jobs
-        access = Access(among, table.features, table.feature, self._usual_service, self.calendar, *self._users)
+        sets = table.features, table.feature, self._usual_service, self.completing
+        access = Access(among, *sets, self.calendar, *self._users)
         return int(fitting_nodes(self._machine._replace(usage=usage), access, self._space, job, 0))
 
     def fitting(self, job: int, among: Flags) -> dict[int, int]:
@@ -505,7 +508,8 @@ class SlurmScheduler:
     def _state(self, pending: PendingJobs) -> tuple[Any, ...]:
         """The first arguments of a pass over some pending jobs."""
         table = self.jobs
-        access = Access(self.members, table.features, table.feature, self.service, self.calendar, *self._users)
+        sets = table.features, table.feature, self.service, self.completing
+        access = Access(self.members, *sets, self.calendar, *self._users)
         return self._machine, self.preemption, pending, access
 
     def _pass(

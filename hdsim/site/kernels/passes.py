@@ -86,6 +86,7 @@ class Access(NamedTuple):
         features: (F, N) nodes that have sets of features.
         feature: (J,) set of features that each job asks for.
         service: (N,) nodes in service.
+        completing: (N,) nodes on which jobs have just ended, which no job may start on yet.
         calendar: Reservations.
         user: (J,) users of jobs.
         exclusive_user: (P,) whether jobs of a partition share no node with those of other users (ExclusiveUser).
@@ -95,6 +96,7 @@ class Access(NamedTuple):
     features: Flags
     feature: Ints
     service: Flags
+    completing: Flags
     calendar: Calendar
     user: Ints
     exclusive_user: Flags
@@ -236,12 +238,6 @@ def _enter(machine: Machine, pending: PendingJobs, place: int, preemption: Preem
 
 
 @part_of_kernel
-def _copy(flags: Flags, into: Flags) -> None:
-    for node in range(len(into)):
-        into[node] = flags[node]
-
-
-@part_of_kernel
 def _pack(flags: Flags, into: Ints) -> None:
     """Writes (N,) flags into words."""
     for word in range(len(into)):
@@ -326,6 +322,15 @@ def _cpus(chosen: Chosen, count: int) -> int:
     return total
 
 
+@part_of_kernel
+def _any_of(flags: Flags, chosen: Chosen, count: int) -> bool:
+    """Whether a flag of one of the chosen nodes is set."""
+    found = False
+    for k in range(count):
+        found |= flags[chosen.node[k]]
+    return found
+
+
 @lean_kernel
 def main_pass(
     machine: Machine,
@@ -362,7 +367,8 @@ def main_pass(
     calendar, chosen, started, tested = access.calendar, by_reference(space.chosen), 0, 0
     layered = len(running.layers.order) > 0
     forget(preemption)
-    _copy(access.service, space.open)
+    for node in range(len(space.open)):
+        space.open[node] = access.service[node] and not access.completing[node]
     space.closed[:] = False
     space.counts[:] = 0
     for place in range(len(pending.job)):
@@ -724,8 +730,11 @@ def backfill_pass(
             if count and begin > start:
                 start = begin
             if count and start <= now:
-                from_slot, to_slot = _slots(start, limit, resolution)
-                break
+                if not _any_of(access.completing, chosen, count):
+                    from_slot, to_slot = _slots(start, limit, resolution)
+                    break
+                # The nodes are kept for the job until they are free.
+                start, later = now + 1.0, 0.0
             if later > 0.0 and not only_now and (not count or start > later):
                 continue
             if not count or only_now or start > now + rules.window:
