@@ -82,6 +82,7 @@ def read_case(folder: Path, run: str = "") -> Case:
             "gpus",
             "gpus_per_task",
             "cpus_per_gpu",
+            "job_id",
         )
     }
     for row in results:
@@ -105,6 +106,7 @@ def read_case(folder: Path, run: str = "") -> Case:
             "nice": _number(job.get("nice")),
             "licenses": job.get("lic") or None,
             **_gpus(job),
+            "job_id": row["jobid"],
             "requested_time": float(job["lim"]) * 60 if job.get("lim") else None,
         }
         for name, value in given.items():

@@ -34,7 +34,7 @@ from hdsim.site.kernels.placing import (
     usable_cpus,
 )
 from hdsim.site.kernels.preempting import Preemption, forget, preempt
-from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, exhausted
+from hdsim.site.kernels.quotas import LICENSES, NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, exhausted
 from hdsim.site.kernels.running import Machine, change_usage, copy_usage, hold
 from hdsim.site.kernels.suspending import begin_future, can_suspend, choose_over, end_in_future
 
@@ -51,8 +51,10 @@ class PendingJobs(NamedTuple):
         partition: (Q,) partitions.
         whole: (Q,) whether the job takes whole nodes there.
         reserves: (Q,) whether sched/backfill may reserve a later start.
+        limit: (Q,) seconds for which it plans.
         user: (Q,) users, for limits of the jobs that are tested.
         reservation: (Q,) row of the reservation that the job runs in, -1 for none.
+        array: (Q,) number of the array that the job is a task of, -1 for none.
     """
 
     job: Ints
@@ -60,8 +62,10 @@ class PendingJobs(NamedTuple):
     partition: Ints
     whole: Flags
     reserves: Flags
+    limit: Floats
     user: Ints
     reservation: Ints
+    array: Ints
 
 
 class Calendar(NamedTuple):
@@ -114,6 +118,7 @@ class Rules(NamedTuple):
         tested_of_user: bf_max_job_user, 0 for no limit.
         tested_of_partition: bf_max_job_part, 0 for no limit.
         started: bf_max_job_start, 0 for no limit.
+        tasks: bf_max_job_array_resv: most tasks of an array that get a reservation.
         slots: bf_node_space_size: most slots of the plan.
         growth: bf_window_linear in seconds, 0 for windows that double.
         one_reservation: bf_one_resv_per_job.
@@ -132,6 +137,7 @@ class Rules(NamedTuple):
     tested_of_user: int
     tested_of_partition: int
     started: int
+    tasks: int
     slots: int
     growth: float
     one_reservation: bool
@@ -174,6 +180,8 @@ class Space(NamedTuple):
         open: (N,) nodes that no job ahead waits for.
         closed: (P,) partitions in which a job waits.
         counts: (P,) jobs of each partition that were tested.
+        rejected: (P,) place in the queue of a task that does not start in each partition, as the rest of its array then
+            does not, -1 for none.
         users: (U,) jobs of each user that were tested.
         started: (J,) jobs that the pass has started.
         reason: (J,) code of the reason why each job does not start.
@@ -188,6 +196,7 @@ class Space(NamedTuple):
     open: Flags
     closed: Flags
     counts: Ints
+    rejected: Ints
     users: Ints
     started: Ints
     reason: Ints
@@ -219,6 +228,7 @@ def make_space(usage: Usage, switches: int, partitions: int, users: int, jobs: i
         np.zeros((2, _words(nodes)), np.int64),
         flags[2],
         np.zeros(partitions, np.bool_),
+        np.zeros(partitions, np.int64),
         np.zeros(partitions, np.int64),
         np.zeros(users, np.int64),
         np.zeros(jobs, np.int64),
@@ -331,6 +341,20 @@ def _any_of(flags: Flags, chosen: Chosen, count: int) -> bool:
     return found
 
 
+@part_of_kernel
+def _is_rejected(pending: PendingJobs, place: int, space: Space) -> bool:
+    """Whether a job is a task of an array of which one has not started; notes it as such a task until it starts."""
+    array, partition = pending.array[place], pending.partition[place]
+    if array < 0:
+        return False
+    other = space.rejected[partition]
+    if other >= 0 and pending.array[other] == array:
+        space.reason[pending.job[place]] = space.reason[pending.job[other]]
+        return True
+    space.rejected[partition] = place
+    return False
+
+
 @lean_kernel
 def main_pass(
     machine: Machine,
@@ -371,19 +395,23 @@ def main_pass(
         space.open[node] = access.service[node] and not access.completing[node]
     space.closed[:] = False
     space.counts[:] = 0
+    space.rejected[:] = -1
     for place in range(len(pending.job)):
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
         if running.last[job] > 0 or (rules.trial and space.startable[job]):
             continue
-        _enter(machine, pending, place, preemption)
-        if row < 0 and space.closed[partition]:
-            space.reason[job] = PRIORITY
+        if not rules.trial and _is_rejected(pending, place, space):
             continue
-        if tested == rules.depth:
-            break
-        tested += 1
+        _enter(machine, pending, place, preemption)
         space.counts[partition] += 1
         if rules.partition_depth and space.counts[partition] > rules.partition_depth:
+            continue
+        # slurmctld looks at one more, and at the jobs of closed partitions as at others.
+        if tested > rules.depth:
+            break
+        tested += 1
+        if row < 0 and space.closed[partition]:
+            space.reason[job] = PRIORITY
             continue
         if row >= 0 and not calendar.begin[row] <= now < calendar.end[row]:
             space.reason[job] = RESERVATION
@@ -410,6 +438,7 @@ def main_pass(
                 space.startable[job] = True
                 continue
             hold(machine, job, now + demands.limit[job], chosen, count)
+            space.rejected[partition] = -1
             space.started[started] = job
             started += 1
             continue
@@ -658,16 +687,26 @@ def backfill_pass(
     _pack(access.service, plan.free[plan.row[0]])
     space.counts[:] = 0
     space.users[:] = 0
+    space.rejected[:] = -1
+    array, tasks = -1, 0
     for place in range(len(pending.job)):
         plan.planned[pending.job[place]] = math.nan
     for place in range(len(pending.job)):
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
         if running.last[job] > 0:
             continue
-        _enter(machine, pending, place, preemption)
         if tested == rules.tested:
             break
-        tested += 1
+        if pending.array[place] >= 0 and pending.array[place] == array and tasks >= rules.tasks:
+            continue
+        if _is_rejected(pending, place, space):
+            continue
+        _enter(machine, pending, place, preemption)
+        # Jobs that limits hold back are not counted as tested.
+        limited = exhausted(quotas, job, demands.cpus[job], chosen.node, 0, demands.least[job])
+        if limited and limited != LICENSES:
+            space.reason[job] = limited
+            continue
         user = pending.user[place]
         if rules.tested_of_partition and space.counts[partition] >= rules.tested_of_partition:
             continue
@@ -675,13 +714,13 @@ def backfill_pass(
         if rules.tested_of_user and space.users[user] >= rules.tested_of_user:
             continue
         space.users[user] += 1
-        limited = exhausted(quotas, job, demands.cpus[job], chosen.node, 0, demands.least[job])
         if limited:
             space.reason[job] = limited
             continue
-        limit, planned = demands.limit[job], plan.planned[job]
+        limit, planned = pending.limit[place], plan.planned[job]
         only_now = not pending.reserves[place] or (rules.one_reservation and not math.isnan(planned))
         later, start, count, from_slot, to_slot, preempts = now, math.inf, 0, 0.0, 0.0, False
+        counted = 0
         while True:
             begin, later = later, 0.0
             _permitted(access, access.service, partition, job, space.usable)
@@ -711,6 +750,7 @@ def backfill_pass(
                 later = _next_end(calendar, begin, later, plan.end[0])
             available = _unpack(words[1], space.among)
             start, count, preempts = math.inf, 0, False
+            counted |= available >= demands.least[job]
             if layered:
                 start_beside(running.layers)
             if available >= demands.least[job] and layered and begin <= now:
@@ -747,12 +787,14 @@ def backfill_pass(
             if later <= begin:
                 count = 0
                 break
+        tested += counted
         if not count:
             continue
         limited = exhausted(quotas, job, _cpus(chosen, count), chosen.node, count, count)
         if limited:
             space.reason[job] = limited
             continue
+        space.rejected[partition] = -1
         if start <= now and not preempts:
             hold(machine, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
@@ -766,4 +808,6 @@ def backfill_pass(
             if plan.length[1] >= rules.slots:
                 break
             _reserve(plan, from_slot, to_slot, chosen, count)
+            tasks = tasks + 1 if pending.array[place] == array else 1
+            array = pending.array[place]
     return started
