@@ -205,6 +205,15 @@ def test_reservations_states_and_switches(tmp_path: Path) -> None:
     assert (site.switches["top"].switches, site.switches["s2"].nodes) == (["s1", "s2"], "n[9-10],gpu[01-02]")
 
 
+def test_nodes_that_slurm_conf_has_out_of_service_are_so_unless_sinfo_tells(tmp_path: Path) -> None:
+    conf = CONF.replace("Weight=5", "Weight=5 State=DRAIN") + "NodeName=f[1-2] State=FUTURE\nNodeName=c1 State=CLOUD\n"
+    site, notes = read(tmp_path, slurm_conf=conf)
+    assert site.down == "f[1-2],n[1-10]"
+    told = "State=FUTURE: out of service all the time, if no job of the log ran there"
+    assert notes.changed["slurm.conf"][told] == 1
+    assert read(tmp_path, slurm_conf=conf, sinfo_txt=SINFO)[0].down == "f[1-2],gpu01,n[2-3]"
+
+
 def test_a_site_is_written_and_read_again(tmp_path: Path) -> None:
     site, notes = read(tmp_path, qos_txt=QOS, assoc_txt=ASSOC, reservations_txt=RESERVATIONS)
     write_site(site, notes, tmp_path / "site")
