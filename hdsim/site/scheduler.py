@@ -31,7 +31,7 @@ from hdsim.site.kernels.preempting import sort_queue
 from hdsim.site.kernels.running import Machine, RunningJobs, hold, release
 from hdsim.site.model import PARAMETERS, NodeType, Site
 from hdsim.site.platform import nodes_of
-from hdsim.site.priority import FLAGS, Multifactor
+from hdsim.site.priority import FLAGS, Multifactor, basic_priorities
 from hdsim.site.quotas import quotas_of
 from hdsim.site.reasons import Reasons
 from hdsim.site.topology import topology_of
@@ -235,6 +235,7 @@ class SlurmScheduler:
         if site.priority.type == "multifactor":
             quotas = self.limits.quotas
             self.multifactor = Multifactor(site, jobs, kinds, self.members, accounts, quotas, begin)
+        self._basic = basic_priorities(jobs.nice)
         self.priorities: Callable[[Ints, Ints], Floats] = self.priorities_of_site
         number, count = len(self.nodes.cpus), len(jobs)
         self.usage, self._empty = unused(self.nodes), unused(self.nodes)
@@ -311,7 +312,7 @@ class SlurmScheduler:
     def priorities_of_site(self, jobs: Ints, partitions: Ints) -> Floats:
         """Returns the priorities of (Q,) jobs in (Q,) partitions by the site's PriorityType."""
         if self.multifactor is None:
-            return -jobs.astype(np.float64)
+            return self._basic[jobs]
         return self.multifactor.factors(jobs, partitions).total()
 
     def refusal(self, job: int) -> str:

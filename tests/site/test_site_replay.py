@@ -475,6 +475,13 @@ def test_jobs_of_partitions_that_wait_count_among_those_that_the_main_loop_looks
         assert replay(site, [dict(job) for job in jobs]).starting_time.tolist()[-1] == start
 
 
+@pytest.mark.parametrize(("nice", "starts"), [([100, 0], [100, 200]), ([0, -1], [100, 200]), ([0, -2], [200, 100])])
+def test_a_negative_nice_value_puts_a_job_ahead_of_earlier_ones(nice: list[int], starts: list[int]) -> None:
+    """Without factors of priority (priority/basic) a positive one puts no later job ahead."""
+    jobs = [{"cpus": 8}, *({"at": 10.0 + value, "cpus": 8, "nice": nice[value]} for value in range(2))]
+    assert replay(make_site(), jobs).starting_time.tolist()[1:] == starts
+
+
 def test_submissions_beyond_a_limit_are_rejected() -> None:
     site = make_site(qos={"limits": {"max_submit": 2}})
     result = replay(site, [{}, {}, {}, {"user": "u2"}, {"at": 150.0}])
