@@ -54,6 +54,7 @@ class SiteJobs:
     task_of: Ints  # number of the array of each job, -1 for none
     array: Ints  # the same of arrays with a throttle only
     array_limit: Ints  # most tasks of it that run at a time
+    named: Flags  # jobs that name the nodes that they keep to
     whole: Flags  # jobs that ask for whole nodes, in whatever partition
     first_entry: Ints = field(init=False)
     entry_job: Ints = field(init=False)
@@ -135,6 +136,7 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
         task_of=_arrays_of(columns.get("job_id", [""] * jobs)),
         array=array,
         array_limit=array_limit,
+        named=np.array([bool(text) for text in listed], np.bool_),
         whole=np.array(column("whole", False), np.bool_),
     )
 

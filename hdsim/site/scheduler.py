@@ -255,8 +255,9 @@ class SlurmScheduler:
         self.rules = self._rules()
         self.calendar = self._calendar()
         self._plan = make_plan(self.rules.slots, number, count)
+        lines = len(site.partitions) + len(site.reservations)
         self._space = make_space(
-            self._empty, len(self.nodes.topology.level), len(site.partitions), int(jobs.user.max(initial=0)) + 1, count
+            self._empty, len(self.nodes.topology.level), lines, int(jobs.user.max(initial=0)) + 1, count
         )
         self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
@@ -659,13 +660,14 @@ class SlurmScheduler:
             order = self._preemptors_first(order, listed, partitions)
         listed, partitions, entries = listed[order], partitions[order], entries[order]
         unreserving = self._unreserving[jobs.qos[listed]]
-        reserves = (priority[order] >= (self.parameters["bf_min_prio_reserve"] or -math.inf)) & ~unreserving
+        reserves = priority[order] >= (self.parameters["bf_min_prio_reserve"] or -math.inf)
         whole = jobs.whole[listed] | self._exclusive[partitions]
         limit = np.fmin(jobs.demands.limit[listed], self._longest[partitions])
         if self.site.preemption.gang or self.site.preemption.mode.upper() != "OFF":
             limit[unreserving] = _BRIEF
+        plans = ~unreserving, jobs.named[listed], limit
         own = jobs.user[listed], jobs.reservation[listed], jobs.task_of[listed]
-        return PendingJobs(listed, entries, partitions, whole, reserves, limit, *own)
+        return PendingJobs(listed, entries, partitions, whole, reserves, *plans, *own)
 
     def _preemptors_first(self, order: Ints, listed: Ints, partitions: Ints) -> Ints:
         """Returns the order of (Q,) entries of jobs in which slurmctld has those that preempt others before them."""

@@ -482,6 +482,39 @@ def test_a_negative_nice_value_puts_a_job_ahead_of_earlier_ones(nice: list[int],
     assert replay(make_site(), jobs).starting_time.tolist()[1:] == starts
 
 
+_SMALL = {"nodes": "n1"}
+_ALL = {"nodes": "ALL", "default": True}
+#: Jobs behind one that waits, which the main loop starts, or not (None).
+BEHIND: list[tuple[dict[str, Any], list[dict[str, Any]], list[int]]] = [
+    # Of another partition, whose nodes are kept for the one that waits.
+    ({"partitions": {"one": _SMALL, "all": _ALL}}, [{"partition": "one"}, {"partition": "all"}], [100, 0]),
+    # Behind one that needs more nodes than are left to its partition.
+    (
+        {"partitions": {"one": _SMALL, "all": _ALL}},
+        [{"partition": "one"}, {"partition": "all", "cpus": 8}, {"partition": "all"}],
+        [100, 200, 0],
+    ),
+    ({}, [{"cpus": 8}, {}], [100, 200]),
+    ({}, [{"required_nodes": "n1"}, {}], [100, 0]),
+    ({"slurm": with_parameters("builtin", bf_min_age_reserve=1000)}, [{"cpus": 8}, {}], [100, 0]),
+    (
+        {"reservations": {"r": {"nodes": "n[1-2]", "start": -10, "end": 10_000}}},
+        [{"reservation": "r", "cpus": 8}, {"reservation": "r"}],
+        [100, 200],
+    ),
+]
+
+
+@pytest.mark.parametrize(("rules", "jobs", "starts"), BEHIND)
+def test_the_main_loop_lets_jobs_behind_one_that_waits_start_where_slurmctld_does(
+    rules: dict[str, Any], jobs: list[dict[str, Any]], starts: list[int]
+) -> None:
+    site = make_site(**{"slurm": with_parameters("builtin"), **rules})
+    first = {"cpus": 4, **{key: jobs[0][key] for key in ("partition", "reservation") if key in jobs[0]}}
+    listed = [first, *({"cpus": 4} | job for job in jobs)]
+    assert replay(site, listed).starting_time.tolist()[1:] == starts
+
+
 def test_submissions_beyond_a_limit_are_rejected() -> None:
     site = make_site(qos={"limits": {"max_submit": 2}})
     result = replay(site, [{}, {}, {}, {"user": "u2"}, {"at": 150.0}])

@@ -50,7 +50,9 @@ class PendingJobs(NamedTuple):
         entry: (Q,) their entries of :class:`hdsim.site.kernels.quotas.Quotas`.
         partition: (Q,) partitions.
         whole: (Q,) whether the job takes whole nodes there.
-        reserves: (Q,) whether sched/backfill may reserve a later start.
+        reserves: (Q,) whether the job keeps those behind it waiting: its age and priority suffice.
+        plans: (Q,) whether sched/backfill may reserve a later start.
+        named: (Q,) whether the job names its nodes.
         limit: (Q,) seconds for which it plans.
         user: (Q,) users, for limits of the jobs that are tested.
         reservation: (Q,) row of the reservation that the job runs in, -1 for none.
@@ -62,6 +64,8 @@ class PendingJobs(NamedTuple):
     partition: Ints
     whole: Flags
     reserves: Flags
+    plans: Flags
+    named: Flags
     limit: Floats
     user: Ints
     reservation: Ints
@@ -178,7 +182,7 @@ class Space(NamedTuple):
         usable: (N,) nodes that a job may be on as far as partitions, reservations and service allow.
         words: (2, W) usable nodes and those of them that no pending job has reserved, 64 in a word.
         open: (N,) nodes that no job ahead waits for.
-        closed: (P,) partitions in which a job waits.
+        closed: (P + V,) partitions and, behind them, reservations in which a job waits.
         counts: (P,) jobs of each partition that were tested.
         rejected: (P,) place in the queue of a task that does not start in each partition, as the rest of its array then
             does not, -1 for none.
@@ -392,7 +396,7 @@ def main_pass(
     layered = len(running.layers.order) > 0
     forget(preemption)
     for node in range(len(space.open)):
-        space.open[node] = access.service[node] and not access.completing[node]
+        space.open[node] = access.service[node]
     space.closed[:] = False
     space.counts[:] = 0
     space.rejected[:] = -1
@@ -410,7 +414,8 @@ def main_pass(
         if tested > rules.depth:
             break
         tested += 1
-        if row < 0 and space.closed[partition]:
+        line = partition if row < 0 else len(access.members) + row
+        if space.closed[line] and not rules.trial:
             space.reason[job] = PRIORITY
             continue
         if row >= 0 and not calendar.begin[row] <= now < calendar.end[row]:
@@ -422,6 +427,10 @@ def main_pass(
             continue
         _set_order(rules, demands, job, partition, 0, chosen)
         blocked = _permitted(access, space.open, partition, job, space.among) < demands.least[job]
+        cpus = 0
+        for node in range(len(space.among)):
+            cpus += nodes.cpus[node] if space.among[node] else 0
+            space.among[node] &= not access.completing[node]
         _beside_users(access, machine, partition, job, space.among)
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
         count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
@@ -446,10 +455,17 @@ def main_pass(
             members = access.members[partition]
             preempt(machine, preemption, job, members, space.among, space.future, chosen, now)
         space.reason[job] = NOT_AVAILABLE if reserved else RESOURCES
-        if row < 0 and not reserved and not rules.trial:
-            space.closed[partition] = True
+        # A job for which there are too few nodes, busy or not, keeps no others waiting.
+        if reserved or rules.trial or blocked or cpus < demands.cpus[job]:
+            continue
+        if pending.named[place]:
+            having = access.features[access.feature[job]]
             for node in range(len(space.open)):
-                space.open[node] &= not access.members[partition, node]
+                space.open[node] &= not having[node]
+        elif pending.reserves[place]:
+            space.closed[line] = True
+            for node in range(len(space.open)):
+                space.open[node] &= row >= 0 or not access.members[partition, node]
     return started
 
 
@@ -718,7 +734,9 @@ def backfill_pass(
             space.reason[job] = limited
             continue
         limit, planned = pending.limit[place], plan.planned[job]
-        only_now = not pending.reserves[place] or (rules.one_reservation and not math.isnan(planned))
+        only_now = not (pending.reserves[place] and pending.plans[place]) or (
+            rules.one_reservation and not math.isnan(planned)
+        )
         later, start, count, from_slot, to_slot, preempts = now, math.inf, 0, 0.0, 0.0, False
         counted = 0
         while True:
