@@ -94,8 +94,7 @@ _ASSOCIATION: dict[str, tuple[str, Callable[[str], Any]]] = {
 #: Columns that have no influence.
 _IGNORED = re.compile(
     r"id|cluster|lft|rgt|parentid|defaultaccount|defaultwckey|adminlevel|coordinators?|description|organization|comment"
-    r"|maxjobsaccrue(pu|pa|peruser|peraccount)?|grpjobsaccrue|minpriothresh(old)?|limitfactor|maxtresrunmins(pu|pa)?"
-    r"|classification|flags|wckeys?|partitionname"
+    r"|maxtresrunmins(pu|pa)?|classification|flags|wckeys?|partitionname"
 )
 
 

@@ -41,6 +41,8 @@ FILES = {
 }
 #: Files that an import writes.
 WRITTEN = ("platform.json", "site.yaml", "jobs.parquet", "import.json")
+#: States of nodes in slurm.conf with which they take no jobs.
+_NOT_UP = ("DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE")
 #: Names of files with jobs, of which there may be several.
 _SACCT = re.compile(r"sacct.*\.txt(\.gz)?", re.IGNORECASE)
 #: Beginnings of files by what they are, for files of other names.
@@ -200,7 +202,24 @@ def _read(files: Mapping[str, Sequence[Path]], zone: str, notes: Notes, where: s
             notes.leave_out(file, f"{key}: read from another file")
         else:
             document[key] = read(files[file][0])
+    document["down"] = _out_of_service(document, notes)
     return _completed(site_of(document, where), notes)
+
+
+def _out_of_service(document: Mapping[str, Any], notes: Notes) -> str:
+    """Returns the nodes out of service: those that sinfo shows so, or those whose State in slurm.conf says so.
+
+    Nodes that are still to come are in no sinfo.
+    """
+    states = ("FUTURE",) if "down" in document else _NOT_UP
+    down = expand_nodes(document["down"]) if document.get("down") else []
+    for nodes, kind in document["nodes"].items():
+        if kind.get("state") in states:
+            notes.change(
+                "slurm.conf", f"State={kind['state']}: out of service all the time, if no job of the log ran there"
+            )
+            down += expand_nodes(nodes)
+    return fold_nodes(dict.fromkeys(down)) if down else ""
 
 
 def _completed(site: Site, notes: Notes) -> Site:

@@ -51,8 +51,10 @@ class SiteJobs:
     held: Flags
     licenses: Ints  # (J, L) licences of each kind of the site
     refused: dict[int, str]  # reasons of jobs that no partition takes
-    array: Ints  # number of the array of each job, -1 for none or one without a throttle
+    task_of: Ints  # number of the array of each job, -1 for none
+    array: Ints  # the same of arrays with a throttle only
     array_limit: Ints  # most tasks of it that run at a time
+    named: Flags  # jobs that name the nodes that they keep to
     whole: Flags  # jobs that ask for whole nodes, in whatever partition
     first_entry: Ints = field(init=False)
     entry_job: Ints = field(init=False)
@@ -77,7 +79,7 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
             (a core for each CPU), ``user``, ``account``, ``qos``,
             ``nice``, ``constraints``, ``required_nodes``, ``excluded_nodes``, ``reservation``, ``licenses``, ``gres``
             (of each node, ``gpu:2`` or ``gpu:a100:2``), ``gpus`` (of all nodes together, ``4`` or ``a100:4``),
-            ``gpus_per_task``, ``cpus_per_gpu``, ``held`` and ``array_limit``; None where a job has none.
+            ``gpus_per_task``, ``cpus_per_gpu``, ``held``, ``array_limit`` and ``job_id``; None where a job has none.
         site: The site.
         where: Origin of the columns, for error messages.
 
@@ -108,9 +110,10 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
             rows[text] = tuple(known("partition", name, names, row) for name in split_list(str(text)))
     partitions = [rows[text] for text in asked]
     submitted = np.array(columns["submit"], np.float64)
-    demands = _demands(columns, column, partitions, site, known)
     accounts, qos = column("account", ""), column("qos", "")
-    partitions, refused = _permitted(site, partitions, demands, accounts, qos)
+    demands = _demands(columns, column, partitions, qos, site, known)
+    nodes = np.maximum(demands.least, column("most_nodes", 0)).tolist()
+    partitions, refused = _permitted(site, partitions, demands, nodes, accounts, qos)
     users: dict[str, int] = {}
     array, array_limit = _arrays(columns, column)
     listed = _required(column("required_nodes", ""), demands.least.tolist(), where)
@@ -130,13 +133,23 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
         held=np.array(column("held", False), np.bool_),
         licenses=_licenses(column("licenses", ""), list(site.licenses), known),
         refused=refused,
+        task_of=_arrays_of(columns.get("job_id", [""] * jobs)),
         array=array,
         array_limit=array_limit,
+        named=np.array([bool(text) for text in listed], np.bool_),
         whole=np.array(column("whole", False), np.bool_),
     )
 
 
-def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Site, known: Any) -> Demands:
+def _exempt(site: Site, qos: list[str], flag: str) -> Flags:
+    """Returns whether the QOS of each job has a flag, such as PartitionTimeLimit."""
+    having = {name for name, one in site.qos.items() if one.has(flag)}
+    return np.array([name in having for name in qos], np.bool_)
+
+
+def _demands(
+    columns: Mapping[str, Any], column: Any, partitions: Any, qos: list[str], site: Site, known: Any
+) -> Demands:
     """Returns what the jobs ask for, within the limits and with the defaults of their first partitions.
 
     A job that asks for more memory than MaxMemPerCPU permits gets more CPUs (sbatch(1), ``--mem-per-cpu``); ``--mem=0``
@@ -145,9 +158,12 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
     kinds = list(site.partitions.values())
     first = [kinds[rows[0]] for rows in partitions]
     cpus = np.maximum(np.array(columns["cpus"], np.int64), 1)
-    least = np.maximum(np.array(column("nodes", 1), np.int64), np.array([kind.min_nodes for kind in first]))
-    most = np.array(column("most_nodes", _ANY_NUMBER), np.int64)
-    most = np.minimum(most, [_ANY_NUMBER if kind.max_nodes is None else kind.max_nodes for kind in first])
+    least, most = np.array(column("nodes", 1), np.int64), np.array(column("most_nodes", _ANY_NUMBER), np.int64)
+    # Flags of the QOS free jobs that name a number from the limits of the partition.
+    fewest = np.array([kind.min_nodes for kind in first], np.int64)
+    least = np.where(_exempt(site, qos, "PartitionMinNodes") & (most < fewest), least, np.maximum(least, fewest))
+    bound = np.minimum(most, [_ANY_NUMBER if kind.max_nodes is None else kind.max_nodes for kind in first])
+    most = np.where(_exempt(site, qos, "PartitionMaxNodes") & (most < _ANY_NUMBER), most, bound)
     asked = np.array(column("requested_time", math.nan), np.float64)
     usual = [kind.max_time if kind.default_time is None else kind.default_time for kind in first]
     limit = np.where(np.isnan(asked), usual, asked)
@@ -188,6 +204,13 @@ def _demands(columns: Mapping[str, Any], column: Any, partitions: Any, site: Sit
     )
 
 
+def _arrays_of(ids: Sequence[Any]) -> Ints:
+    """Returns the array that each job is a task of by its id, such as ``7_3``, -1 for none."""
+    numbers: dict[str, int] = {}
+    parts = [str(name).partition("_") for name in ids]
+    return np.array([numbers.setdefault(first, len(numbers)) if mark else -1 for first, mark, _ in parts], np.int64)
+
+
 def _arrays(columns: Mapping[str, Sequence[Any]], column: Any) -> tuple[Ints, Ints]:
     """Returns the array that each job with a throttle is a task of, and the throttles."""
     most = np.array(column("array_limit", 0), np.int64)
@@ -199,14 +222,25 @@ def _arrays(columns: Mapping[str, Sequence[Any]], column: Any) -> tuple[Ints, In
 
 
 def _permitted(
-    site: Site, partitions: list[tuple[int, ...]], demands: Demands, accounts: list[str], qos: list[str]
+    site: Site,
+    partitions: list[tuple[int, ...]],
+    demands: Demands,
+    nodes: list[int],
+    accounts: list[str],
+    qos: list[str],
 ) -> tuple[list[tuple[int, ...]], dict[int, str]]:
     """Returns those of the partitions that jobs name that take them, and why none does of the others."""
     kinds = list(site.partitions.values())
     left, refused = list(partitions), {}
-    least, limit = demands.least.tolist(), demands.limit.tolist()
+    counts = "MEMORY" in site.slurm.consumable
+    many = np.where(_exempt(site, qos, "PartitionMaxNodes"), 0, nodes).tolist()
+    limit = np.where(_exempt(site, qos, "PartitionTimeLimit"), 0.0, demands.limit).tolist()
+    # Memory of each CPU counts for the CPUs that each node has at least.
+    per_node = np.maximum(-(-demands.cpus // demands.most), demands.per_task)
+    memory = (counts * np.maximum(demands.memory_per_node, demands.memory_per_cpu * per_node)).tolist()
     for job, rows in enumerate(partitions):
-        words = [_objection(kinds[row], least[job], limit[job], accounts[job], qos[job]) for row in rows]
+        own = many[job], limit[job], memory[job], accounts[job], qos[job]
+        words = [_objection(kinds[row], *own) for row in rows]
         if any(words):
             left[job] = tuple(row for row, word in zip(rows, words, strict=True) if not word)
             if not left[job]:
@@ -214,7 +248,7 @@ def _permitted(
     return left, refused
 
 
-def _objection(kind: Partition, least: int, limit: float, account: str, qos: str) -> str:
+def _objection(kind: Partition, nodes: int, limit: float, memory: float, account: str, qos: str) -> str:
     """Returns the reason why a partition does not take a job, empty if it does."""
     if (kind.allow_accounts is not None and account not in kind.allow_accounts) or account in kind.deny_accounts:
         return "AccountNotAllowed"
@@ -222,8 +256,10 @@ def _objection(kind: Partition, least: int, limit: float, account: str, qos: str
         return "QOSNotAllowed"
     if kind.state != "UP":
         return "PartitionInactive" if kind.state == "INACTIVE" else "PartitionDown"
-    if kind.max_nodes is not None and least > kind.max_nodes:
+    if kind.max_nodes is not None and nodes > kind.max_nodes:
         return "PartitionNodeLimit"
+    if kind.max_memory_per_node is not None and kind.max_memory_per_cpu is None and memory > kind.max_memory_per_node:
+        return "MaxMemPerLimit"
     return "PartitionTimeLimit" if min(limit, YEAR) > max(kind.max_time, 0.0) else ""
 
 

@@ -24,6 +24,7 @@ from hdsim.util.units import parse_duration
 PARAMETERS: dict[str, int] = {
     "batch_sched_delay": 3,
     "bf_interval": 30,
+    "bf_max_job_array_resv": 20,
     "bf_max_job_part": 0,
     "bf_max_job_start": 0,
     "bf_max_job_test": 500,
@@ -192,6 +193,10 @@ class Qos(Part):
     flags: list[str] = []
     limits: Limits = Limits()
 
+    def has(self, flag: str) -> bool:
+        """Whether the QOS has a flag, in capitals or not."""
+        return flag.lower() in (one.lower() for one in self.flags)
+
 
 class Association(Part):
     """An account, or a user in an account; in order of creation."""
@@ -257,6 +262,7 @@ class Scheduler(Part):
     select: Literal["cons_tres", "cons_res", "linear"] = "cons_tres"
     select_parameters: list[str] = ["CR_Core"]
     topology: Literal["none", "tree"] = "none"
+    topology_parameters: list[str] = []  # TopologyParam
     enforce: list[str] = []  # AccountingStorageEnforce
     enforce_part_limits: str = "NO"
     parameters: dict[str, Any] = {}  # SchedulerParameters by name, true for those without value
@@ -264,12 +270,20 @@ class Scheduler(Part):
     @property
     def consumable(self) -> set[str]:
         """Resources of nodes that jobs take, such as CORE and MEMORY of CR_Core_Memory."""
-        return {word for text in self.select_parameters for word in text.upper().split("_")}
+        found = (
+            re.fullmatch(r"CR_(CPU|CORE|SOCKET|MEMORY)(_MEMORY)?", text.upper()) for text in self.select_parameters
+        )
+        return {word for match in found if match for word in match[0].split("_")[1:]}
 
     @property
     def enforces_limits(self) -> bool:
-        """Whether limits of QOS and associations hold."""
-        return bool({"limits", "safe"} & set(self.enforce))
+        """Whether limits of QOS and associations hold; 2 is the older form of the word."""
+        return bool({"limits", "2", "safe", "all"} & set(self.enforce))
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether jobs only start if they can run to their limits without exceeding those of TRES-minutes."""
+        return bool({"safe", "all"} & set(self.enforce))
 
 
 class Switch(Part):

@@ -27,6 +27,22 @@ FLAGS = (
 _GREATEST = 2.0**32 - 1
 
 
+def basic_priorities(nice: Floats) -> Floats:
+    """Returns the priorities of (J,) jobs in order of submission by PriorityType=priority/basic, less a constant.
+
+    Each job gets one less than the least so far, less its nice value: a negative one puts it ahead of earlier jobs, a
+    positive one puts later jobs behind it all the same.
+    """
+    made = -np.arange(len(nice), dtype=np.float64)
+    if not (nice < 0).any():
+        return made
+    least = 1.0
+    for job, own in enumerate(nice.tolist()):
+        made[job] = least - 1.0 - own
+        least = min(least, made[job])
+    return made
+
+
 @dataclass
 class Factors:
     """The weighted factors of some jobs, (Q,) each, as sprio prints them."""

@@ -103,7 +103,7 @@ class _Builder:
         self.capacity: list[float] = []
         self.reason: list[int] = []
         self.row: list[int] = []
-        self.safe = "safe" in site.slurm.enforce
+        self.safe = site.slurm.is_safe
         self.meters: dict[tuple[Any, ...], int] = {}
         self.metered: list[_Meter] = []
         self.submissions: dict[tuple[Any, ...], int] = {}
@@ -154,7 +154,7 @@ class _Builder:
         kinds, names = list(self.site.partitions.values()), list(self.site.qos)
         own = names[self.jobs.qos[job]] if self.jobs.qos[job] >= 0 else None
         chosen = [kinds[partition].qos, own]
-        if own is not None and "OverPartQOS" in self.site.qos[own].flags:
+        if own is not None and self.site.qos[own].has("OverPartQOS"):
             chosen.reverse()
         qos = [(name, self.site.qos[name]) for name in dict.fromkeys(chosen) if name]
         above: list[int] = []
@@ -218,7 +218,7 @@ class _Builder:
         for name, qos in holder.qos:
             limits = qos.limits
             own, user, account = ("qos", name), ("qos user", name, holder.user), ("qos account", name, holder.account)
-            hold_together(own, limits, "QOS", lasting="NoDecay" in qos.flags)
+            hold_together(own, limits, "QOS", lasting=qos.has("NoDecay"))
             for tres, amount in unheld(limits, "max_tres_per_user"):
                 hold(user, tres, amount, user_limit(tres))
             for tres, amount in unheld(limits, "max_tres_per_account"):
@@ -305,7 +305,7 @@ class _Builder:
 
     def minutes(self, rows: Ints) -> Floats:
         """Returns the minutes that jobs ask for, those of a QOS with UsageFactorSafe times its UsageFactor."""
-        safe = np.append(["UsageFactorSafe" in one.flags for one in self.site.qos.values()], False)
+        safe = np.append([one.has("UsageFactorSafe") for one in self.site.qos.values()], False)
         whole = np.floor(self.jobs.demands.limit[rows] / 60.0)
         return np.where(safe[self.jobs.qos[rows]], np.floor(whole * self.factor(rows)), whole)
 

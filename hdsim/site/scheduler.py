@@ -14,7 +14,7 @@ from hdsim.errors import ConfigError
 from hdsim.site import preemption
 from hdsim.site.accounts import Used, accounts_of
 from hdsim.site.formats import expand_nodes, fold_nodes
-from hdsim.site.jobs_table import SiteJobs, gpu_types
+from hdsim.site.jobs_table import YEAR, SiteJobs, gpu_types
 from hdsim.site.kernels.passes import (
     Access,
     Calendar,
@@ -31,7 +31,7 @@ from hdsim.site.kernels.preempting import sort_queue
 from hdsim.site.kernels.running import Machine, RunningJobs, hold, release
 from hdsim.site.model import PARAMETERS, NodeType, Site
 from hdsim.site.platform import nodes_of
-from hdsim.site.priority import FLAGS, Multifactor
+from hdsim.site.priority import FLAGS, Multifactor, basic_priorities
 from hdsim.site.quotas import quotas_of
 from hdsim.site.reasons import Reasons
 from hdsim.site.topology import topology_of
@@ -46,11 +46,32 @@ _FLAGS = (
 )
 #: Parameters with numbers, and the least of each that is simulated: -1, which ends a loop in Slurm, is not.
 _LEAST = dict.fromkeys((*PARAMETERS, "bf_node_space_size", "preempt_reorder_count"), 0) | {"bf_resolution": 1}
+#: Seconds for which sched/backfill plans jobs of a QOS with NoReserve where there is preemption.
+_BRIEF = 60.0
 _WITHOUT_INFLUENCE = (
     *("bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt", "max_rpc_cnt"),
     *("sched_min_interval", "max_sched_time", "default_gbytes", "bf_ignore_newly_avail", "max_script_size"),
     *("ignore_prefer_validation", "nohold_on_prolog_fail", "max_array_tasks", "step_retry_count", "step_retry_time"),
+    # Decide what becomes of submissions, of interactive commands and of changes of jobs, which the log has.
+    *("defer", "defer_batch", "enable_user_top", "disable_user_top", "kill_invalid_depend", "max_depend_depth"),
+    *("salloc_wait_nodes", "sbatch_wait_nodes", "preempt_send_user_signal", "disable_job_shrink", "allow_zero_lic"),
+    *("permit_job_expansion", "requeue_setup_env_fail", "no_backup_scheduling", "no_env_cache", "build_queue_timeout"),
 )
+
+#: Words of SelectTypeParameters that are simulated, or have no influence on nodes and numbers of CPUs.
+_SELECT = {
+    *("CR_CPU", "CR_CPU_MEMORY", "CR_CORE", "CR_CORE_MEMORY", "CR_SOCKET", "CR_SOCKET_MEMORY", "CR_MEMORY"),
+    *("CR_LLN", "CR_PACK_NODES", "CR_CORE_DEFAULT_DIST_BLOCK", "CR_ALLOCATE_FULL_SOCKET", "LL_SHARED_GRES"),
+    *("OTHER_CONS_RES", "OTHER_CONS_TRES"),
+}
+#: Words of TopologyParam with which slurmctld orders nodes otherwise.
+_ORDERS_OF_NODES = {"DRAGONFLY", "SWITCHASNODERANK"}
+#: Flags of QOS that are simulated, and those that only decide which jobs may be submitted.
+_QOS_FLAGS = {
+    *("overpartqos", "nodecay", "usagefactorsafe", "noreserve"),
+    *("partitionmaxnodes", "partitionminnodes", "partitiontimelimit"),
+    *("denyonlimit", "requiresreservation", "enforceusagethreshold"),
+}
 
 
 @dataclass(frozen=True)
@@ -83,13 +104,33 @@ def refuse(site: Site) -> list[str]:
             found.append(f"nodes {key}: several types of GPUs on a node")
     if site.priority.type == "multifactor":
         found += [f"PriorityFlags={name}" for name in site.priority.flags if name not in FLAGS]
-    found += unknown_weights(site)
+    found += unknown_weights(site) + _select_parameters(site)
+    found += [f"TopologyParam={word}" for word in site.slurm.topology_parameters if word.upper() in _ORDERS_OF_NODES]
+    for name, each in site.qos.items():
+        found += [f"QOS {name}: Flags={flag}" for flag in each.flags if flag.lower() not in _QOS_FLAGS]
+        if each.has("EnforceUsageThreshold") and each.usage_threshold:
+            found.append(f"QOS {name}: Flags=EnforceUsageThreshold")
     known = {*PARAMETERS, *_FLAGS, *_WITHOUT_INFLUENCE}
     for name, value in site.slurm.parameters.items():
         if name not in known:
             found.append(f"SchedulerParameters={name}")
         elif name in _LEAST and not (str(value).isdecimal() and int(value) >= _LEAST[name]):
             found.append(f"SchedulerParameters={name}={value} (expected a whole number of at least {_LEAST[name]})")
+    return found
+
+
+def _select_parameters(site: Site) -> list[str]:
+    """Returns the words of SelectTypeParameters that are not simulated, or that there is none for CPUs."""
+    given, found = site.slurm.select_parameters, []
+    for word in given:
+        threads = word.upper() == "CR_ONE_TASK_PER_CORE" and all(
+            one.threads_per_core == 1 for one in site.nodes.values()
+        )
+        if word.upper() not in _SELECT and not threads:
+            found.append(f"SelectTypeParameters={word}")
+    if site.slurm.select != "linear" and not {"CPU", "CORE", "SOCKET"} & site.slurm.consumable:
+        words = ",".join(given)
+        found.append(f"SelectTypeParameters={words} (expected CR_CPU, CR_Core or CR_Socket, or one with _Memory)")
     return found
 
 
@@ -162,6 +203,7 @@ class SlurmScheduler:
     Attributes:
         priorities: Returns the priorities of (Q,) jobs in (Q,) partitions, by default `priorities_of_site`; call
             `reorder` after a change.
+        completing: (N,) nodes on which jobs are COMPLETING; none is in simulations, where jobs end at once.
 
     Raises:
         ConfigError: The site has rules that are not simulated.
@@ -193,6 +235,7 @@ class SlurmScheduler:
         if site.priority.type == "multifactor":
             quotas = self.limits.quotas
             self.multifactor = Multifactor(site, jobs, kinds, self.members, accounts, quotas, begin)
+        self._basic = basic_priorities(jobs.nice)
         self.priorities: Callable[[Ints, Ints], Floats] = self.priorities_of_site
         number, count = len(self.nodes.cpus), len(jobs)
         self.usage, self._empty = unused(self.nodes), unused(self.nodes)
@@ -207,17 +250,22 @@ class SlurmScheduler:
         self._order: PendingJobs | None = None
         self.service = ~self._listed([site.down])[0]
         self._usual_service = self.service.copy()
+        self.completing = np.zeros(number, np.bool_)
         self.parameters = {name: int(site.slurm.parameters.get(name, usual)) for name, usual in PARAMETERS.items()}
         self.rules = self._rules()
         self.calendar = self._calendar()
         self._plan = make_plan(self.rules.slots, number, count)
+        lines = len(site.partitions) + len(site.reservations)
         self._space = make_space(
-            self._empty, len(self.nodes.topology.level), len(site.partitions), int(jobs.user.max(initial=0)) + 1, count
+            self._empty, len(self.nodes.topology.level), lines, int(jobs.user.max(initial=0)) + 1, count
         )
         self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
         self._users = jobs.user, np.array([one.exclusive_user for one in partitions], np.bool_)
         self._exclusive = np.array(site.whole_nodes, np.bool_)
+        self._longest = np.array([min(one.max_time, YEAR) for one in partitions])
+        # The last one is of jobs without a QOS.
+        self._unreserving = np.array([*(one.has("NoReserve") for one in site.qos.values()), False], np.bool_)
 
     def _rules(self) -> Rules:
         given, words = self.parameters, {key for key, value in self.site.slurm.parameters.items() if value}
@@ -231,6 +279,7 @@ class SlurmScheduler:
             tested_of_user=given["bf_max_job_user"],
             tested_of_partition=given["bf_max_job_part"],
             started=given["bf_max_job_start"],
+            tasks=given["bf_max_job_array_resv"],
             slots=int(self.site.slurm.parameters.get("bf_node_space_size", given["bf_max_job_test"])),
             growth=float(given["bf_window_linear"]),
             one_reservation="bf_one_resv_per_job" in words,
@@ -264,7 +313,7 @@ class SlurmScheduler:
     def priorities_of_site(self, jobs: Ints, partitions: Ints) -> Floats:
         """Returns the priorities of (Q,) jobs in (Q,) partitions by the site's PriorityType."""
         if self.multifactor is None:
-            return -jobs.astype(np.float64)
+            return self._basic[jobs]
         return self.multifactor.factors(jobs, partitions).total()
 
     def refusal(self, job: int) -> str:
@@ -301,7 +350,8 @@ class SlurmScheduler:
         The nodes are in `_space.chosen`.
         """
         table = self.jobs
-        access = Access(among, table.features, table.feature, self._usual_service, self.calendar, *self._users)
+        sets = table.features, table.feature, self._usual_service, self.completing
+        access = Access(among, *sets, self.calendar, *self._users)
         return int(fitting_nodes(self._machine._replace(usage=usage), access, self._space, job, 0))
 
     def fitting(self, job: int, among: Flags) -> dict[int, int]:
@@ -505,7 +555,8 @@ class SlurmScheduler:
     def _state(self, pending: PendingJobs) -> tuple[Any, ...]:
         """The first arguments of a pass over some pending jobs."""
         table = self.jobs
-        access = Access(self.members, table.features, table.feature, self.service, self.calendar, *self._users)
+        sets = table.features, table.feature, self.service, self.completing
+        access = Access(self.members, *sets, self.calendar, *self._users)
         return self._machine, self.preemption, pending, access
 
     def _pass(
@@ -608,9 +659,15 @@ class SlurmScheduler:
         if self.preemption.enabled:
             order = self._preemptors_first(order, listed, partitions)
         listed, partitions, entries = listed[order], partitions[order], entries[order]
+        unreserving = self._unreserving[jobs.qos[listed]]
         reserves = priority[order] >= (self.parameters["bf_min_prio_reserve"] or -math.inf)
         whole = jobs.whole[listed] | self._exclusive[partitions]
-        return PendingJobs(listed, entries, partitions, whole, reserves, jobs.user[listed], jobs.reservation[listed])
+        limit = np.fmin(jobs.demands.limit[listed], self._longest[partitions])
+        if self.site.preemption.gang or self.site.preemption.mode.upper() != "OFF":
+            limit[unreserving] = _BRIEF
+        plans = ~unreserving, jobs.named[listed], limit
+        own = jobs.user[listed], jobs.reservation[listed], jobs.task_of[listed]
+        return PendingJobs(listed, entries, partitions, whole, reserves, *plans, *own)
 
     def _preemptors_first(self, order: Ints, listed: Ints, partitions: Ints) -> Ints:
         """Returns the order of (Q,) entries of jobs in which slurmctld has those that preempt others before them."""

@@ -30,7 +30,7 @@ from hdsim.util.text import shown
 _WITHOUT_INFLUENCE = re.compile(
     r"accountingstorage(host|port|user|pass|loc|type|backuphost|tres|externalhost|storeflags)|acctgather.*|auth.*"
     r"|backup.*|batchstarttimeout|boottime|burstbuffer.*|cli.*|cloud_dns|clustername|comm.*|complete?wait|control.*"
-    r"|core.*|cred.*|debugflags|dependencyparameters|disablerootjobs|eiotimeout|epilog.*|ext.*|fairsharedampening"
+    r"|core.*|cred.*|debugflags|dependencyparameters|disablerootjobs|eiotimeout|epilog.*|ext.*"
     r"|fed.*|firstjobid|getenvtimeout|gres(types)?|group.*|gpufreqdef|hash.*|healthcheck.*|inactivelimit"
     r"|interactivestep.*|job(acct|comp|container|credential|submit).*|jobfileappend|jobrequeue|kill.*|keepalive.*"
     r"|launch.*|log.*|mail.*|max(arraysize|dbdmsgs|jobcount|jobid|mempernode|stepcount|taskspernode)|mcs.*"
@@ -38,8 +38,15 @@ _WITHOUT_INFLUENCE = re.compile(
     r"|proctrack.*|prolog.*|propagate.*|prioritysitefactor.*|reboot.*|reconfigflags|requeueexit.*|resume.*"
     r"|resv(epilog|prolog|overrun)|returntoservice|route.*|sbcast.*|sched(ulerport|ulerrootfilter|logfile|loglevel)"
     r"|slurm(ctld|d|sched|user).*|srun.*|state.*|suspend.*|switch.*|task.*|tcptimeout|tmpfs|track.*|treewidth"
-    r"|topologyparam|unkillable.*|use.*|vsizefactor|wait.*|x11.*|nodehostname|nodeaddr|port|slurmdport|prioritytype"
+    r"|unkillable.*|use.*|vsizefactor|wait.*|x11.*|nodehostname|nodeaddr|port|slurmdport|prioritytype"
 )
+#: Values of these keys with which they change nothing, for those that change something with others.
+_USUAL = {
+    "jobrequeue": r"1|yes|true",
+    "mcsplugin": r"(mcs/)?none",
+    "prioritysitefactorplugin": r"(site_factor/)?none",
+    "suspendtime": r"-1|none|infinite|unlimited",
+}
 
 
 class _Reader:
@@ -211,6 +218,7 @@ _SCHEDULER = {
     "schedulertype": ("type", lambda text: text.removeprefix("sched/")),
     "selecttype": ("select", lambda text: text.removeprefix("select/")),
     "selecttypeparameters": ("select_parameters", names),
+    "topologyparam": ("topology_parameters", names),
     "topologyplugin": ("topology", lambda text: text.removeprefix("topology/").replace("default", "none")),
     "accountingstorageenforce": ("enforce", lambda text: [name.lower() for name in names(text)]),
     "enforcepartlimits": ("enforce_part_limits", str.upper),
@@ -257,9 +265,20 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
     notes.read[path.name] = lines
     if not (site["nodes"] and partitions):
         raise ConfigError("expected lines NodeName=... and PartitionName=..., as slurm.conf has", where=str(path))
+    words = site["preemption"].pop("words", {})
+    if words:
+        # Before Slurm 23.02 they stood there.
+        site["slurm"]["parameters"] = site["slurm"].get("parameters", {}) | words
+    if "select" not in site["slurm"]:
+        notes.change(path.name, "no SelectType: select/cons_tres, the default from Slurm 23.11 on")
+    if "select_parameters" not in site["slurm"] and site["slurm"].get("select") != "linear":
+        site["slurm"]["select_parameters"] = ["CR_Core_Memory"]
     known = {name for listed in site["nodes"] for name in expand_nodes(listed)}
     for name, pairs, where in partitions:
-        made = _partition({**common, **pairs}, sets, site["nodes"], where, notes, path.name)
+        # Limits and defaults of memory are of CPUs or of nodes: those of a partition take the place of either.
+        own = {key[:6] for key in pairs if key in _FOR_PARTITIONS}
+        given = {key: text for key, text in common.items() if key[:6] not in own}
+        made = _partition({**given, **pairs}, sets, site["nodes"], where, notes, path.name)
         listed = read_value(made["nodes"], expand_nodes, f"{where}: {name}")
         missing = [] if made["nodes"].upper() == "ALL" else [node for node in listed if node not in known]
         if missing:
@@ -323,6 +342,8 @@ def _parameter(
             return
     if key == "schedulerparameters":
         site["slurm"]["parameters"] = dict(_words(text))
+    elif key == "preemptparameters":
+        site["preemption"]["words"] = {f"preempt_{name}": value for name, value in _words(text)}
     elif key == "licenses":
         site["licenses"] = read_value(text, parse_counts, f"{where}: {key}")
     elif key == "preempttype":
@@ -336,6 +357,9 @@ def _parameter(
         site["name"] = text
     elif key in _FOR_PARTITIONS:
         common[key] = text
+    elif key in _USUAL:
+        if not re.fullmatch(_USUAL[key], text, re.IGNORECASE):
+            notes.leave_out(file, f"{key}={text}: not simulated", where)
     elif not _WITHOUT_INFLUENCE.fullmatch(key):
         notes.leave_out(file, f"{key}: not used", where)
 
@@ -362,7 +386,7 @@ def _known(
         if value is not None:
             made[name] = None if isinstance(value, float) and math.isinf(value) else value
     for key in reader.rest():
-        notes.leave_out(file, f"{key}: without influence", place)
+        notes.leave_out(file, f"{key}: not used", place)
     return made
 
 
@@ -372,8 +396,12 @@ def _node_type(name: str, pairs: dict[str, str], where: str, notes: Notes, file:
     read_value(name, expand_nodes, f"{where}: NodeName")
     boards = reader.take("boards", at_least_one, 1)
     per_board, sockets = (reader.take(key, at_least_one) for key in ("socketsperboard", "sockets"))
-    cores, threads, cpus = (reader.take(key, at_least_one) for key in ("corespersocket", "threadspercore", "cpus"))
-    threads = threads or 1
+    cores, threads, cpus, older = (
+        reader.take(key, at_least_one) for key in ("corespersocket", "threadspercore", "cpus", "procs")
+    )
+    threads, cpus = threads or 1, cpus or older
+    # Beside Boards, Sockets are those of a board.
+    sockets = sockets and sockets * boards
     if sockets is None:
         sockets = boards * (per_board or 1) if per_board or cores or cpus is None else cpus // threads
     if cores is None:
@@ -383,7 +411,7 @@ def _node_type(name: str, pairs: dict[str, str], where: str, notes: Notes, file:
     if cpus not in (None, most, sockets * cores, sockets):
         notes.change(file, f"CPUs={cpus} beside sockets, cores and threads of {most}: {most}, as slurmctld does", where)
         cpus = most
-    for key in ("nodehostname", "nodeaddr", "port", "procs", "reason", "tmpdisk", "cpubind", "bcastaddr"):
+    for key in ("nodehostname", "nodeaddr", "port", "reason", "tmpdisk", "cpubind", "bcastaddr"):
         reader.take(key, str)
     made = _known(reader, _NODE, where, notes, file)
     return {"nodes": name, "cpus": cpus or most, **topology, **made}
@@ -397,7 +425,7 @@ def _partition(
     listed = [_members(part, sets, nodes) for part in split_list(reader.take("nodes", str, ""))]
     both = reader.take("priority", count)
     made = {} if both is None else {"priority_tier": both, "priority_job_factor": both}
-    for key in ("hidden", "alternate", "allocnodes", "disablerootjobs", "rootonly", "cpubind", "jobdefaults"):
+    for key in ("hidden", "alternate", "allocnodes", "disablerootjobs", "rootonly", "cpubind"):
         reader.take(key, str)
     return {"nodes": ",".join(listed), **made, **_known(reader, _PARTITION, where, notes, file)}
 

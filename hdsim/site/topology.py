@@ -18,6 +18,8 @@ from hdsim.site.model import Site
 def topology_of(site: Site, place: Mapping[str, int]) -> Topology:
     """Returns the switches of a site, none without topology/tree.
 
+    With TopologyParam=TopoOptional they only count for jobs with ``--switches``, which nothing reads.
+
     Args:
         site: The site.
         place: Number of each node by name.
@@ -25,7 +27,8 @@ def topology_of(site: Site, place: Mapping[str, int]) -> Topology:
     Raises:
         ConfigError: A switch has nodes or switches that the site lacks, or is below itself.
     """
-    switches = site.switches if site.slurm.topology == "tree" else {}
+    optional = "TOPOOPTIONAL" in (word.upper() for word in site.slurm.topology_parameters)
+    switches = site.switches if site.slurm.topology == "tree" and not optional else {}
     names = list(switches)
     count = len(names)
     nodes, level = np.zeros((count, len(place)), np.bool_), np.full(count, -1)

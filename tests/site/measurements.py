@@ -312,6 +312,42 @@ MEASUREMENTS: dict[str, Measurement] = {
             (850, 60, "-p yes -n 1 -t 2"),
         ],
     ),
+    # More tasks of an array, and more jobs that a limit holds back, than are tested; flags of QOS.
+    "tested": Measurement(
+        nodes={"n[1-2]": "CPUs=8 RealMemory=32000"},
+        conf="PriorityType=priority/basic\nSelectTypeParameters=CR_Core\n"
+        "AccountingStorageEnforce=associations,limits,qos\n"
+        "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,default_queue_depth=4,"
+        "bf_interval=1,bf_resolution=1,bf_max_job_test=12,bf_node_space_size=1000,bf_max_job_array_resv=3,bf_continue\n"
+        "PartitionName=main Nodes=ALL Default=YES MaxTime=10 MaxNodes=1 State=UP\n"
+        "PartitionName=all Nodes=ALL MaxTime=10 State=UP",
+        accounts=[
+            *_ACCOUNTS,
+            "add qos one MaxJobsPerUser=1",
+            "add qos unreserved flags=NoReserve",
+            "add qos long flags=PartitionTimeLimit,PartitionMaxNodes",
+            "modify user root set qos=normal,one,unreserved,long",
+        ],
+        jobs=[
+            (0, 240, "-n 8 -t 5"),
+            (30, 60, "-p all -q unreserved -n 16 -t 5"),  # gets no reservation
+            (60, 400, "-n 8 -t 10"),
+            (90, 60, "-p all -n 16 -t 5"),  # gets one, before which the next ones end, or do not
+            (120, 60, "-n 4 -t 2"),
+            (150, 60, "-n 4 -t 9"),
+            (700, 60, "-q long -N 2 -n 16 -t 20"),
+            (900, 240, "-n 8 -t 5"),
+            (930, 40, "-p all -n 16 -t 2 --array=1-16"),
+            (960, 60, "-n 2 -t 2"),
+            (990, 60, "-n 2 -t 3"),
+            (1800, 400, "-n 4 -t 8"),
+            (1830, 400, "-q one -n 4 -t 8"),
+            *((1860, 20, "-q one -n 1 -t 1") for _ in range(14)),
+            (1890, 200, "-n 8 -t 5"),
+            (1920, 60, "-p all -n 16 -t 2"),
+            (1950, 60, "-n 2 -t 3"),
+        ],
+    ),
     # Tasks on sockets.
     "sockets": Measurement(
         nodes={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -81,6 +82,7 @@ def read_case(folder: Path, run: str = "") -> Case:
             "gpus",
             "gpus_per_task",
             "cpus_per_gpu",
+            "job_id",
         )
     }
     for row in results:
@@ -104,11 +106,12 @@ def read_case(folder: Path, run: str = "") -> Case:
             "nice": _number(job.get("nice")),
             "licenses": job.get("lic") or None,
             **_gpus(job),
+            "job_id": row["jobid"],
             "requested_time": float(job["lim"]) * 60 if job.get("lim") else None,
         }
         for name, value in given.items():
             columns[name].append(value)
-    log = [line.split()[3] for line in (folder / f"order{run}.txt").read_text().splitlines()]
+    log = [line.split()[2] for line in (folder / f"order{run}.txt").read_text().splitlines()]
     started = {job: position for position, job in enumerate(log)}
     start = np.array([zero + _time(row["start"]) for row in results])
     order = sorted(
@@ -126,11 +129,18 @@ def read_case(folder: Path, run: str = "") -> Case:
         nodes=[[place[name] for name in expand_nodes(row["nodes"]) if name in place] for row in results],
         order=order,
         priority=np.array([float(row["priority"] or 0) for row in results]),
+        cpus=[_held(asked[row["key"].split("_")[0]], int(row["ncpus"]), site) for row in results],
         service=[
             (zero + float(at), [place[name] for name in expand_nodes(names)], state == "resume")
             for at, names, state in re.findall(_SERVICE, notes, re.MULTILINE)
         ],
     )
+
+
+def _held(job: Mapping[str, str], cpus: int, site: Site) -> int:
+    """CPUs that a job holds: with CR_CPU slurmctld counts one of each core that it holds alone."""
+    alone = "nomultithread" in (job.get("extra") or "") and "CPU" in site.slurm.consumable
+    return cpus * (max(kind.threads_per_core for kind in site.nodes.values()) if alone else 1)
 
 
 def _gpus(job: Mapping[str, str]) -> dict[str, Any]:
@@ -201,8 +211,9 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
 
     Each start is looked at for itself: from the recorded running and pending jobs of any of the seconds before it, the
     last one first, since others leave jobs that have ended meanwhile on the CPUs that it would get. As nothing records
-    for how long each node was COMPLETING after the end of a job, in which the passes leave it out, this is tried with
-    none, with those of the last seconds, and with those of them on which the job did not start.
+    for how long each node was COMPLETING after the end of a job, this is tried with none, and with the nodes of the
+    jobs that ended in the last seconds, one more of these ends at a time, and each without those of the start itself.
+    Jobs that ended within the same second may have ended before or after the start.
     """
     late, elsewhere = [], []
     on_each: dict[int, list[int]] = {}
@@ -211,15 +222,14 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
         found: Start | None = None
         seconds = np.arange(max(at - tolerance, case.jobs.eligible[job]), at + 1.5)
         seconds = seconds[np.argsort(np.abs(seconds - at), kind="stable")]
-        trials = [(0.0, []), (_COMPLETING, []), (_COMPLETING, case.nodes[job])]
-        for now, trial in [(float(now), trial) for trial in trials for now in seconds]:
-            scheduler = state_at(case, begun, now, on_each, begin, *trial)
+        for now, *unsettled in _trials(case, job, begun, seconds.tolist()):
+            scheduler = state_at(case, begun, now, on_each, begin, *unsettled)
             started = scheduler.main(now)
             if case.site.slurm.type == "backfill":
                 started += scheduler.backfill(now)
                 if not any(one.job == job for one in started):
                     # Which of the two comes first is not recorded.
-                    started += state_at(case, begun, now, on_each, begin, *trial).backfill(now)
+                    started += state_at(case, begun, now, on_each, begin, *unsettled).backfill(now)
             found = next((one for one in started if one.job == job), found)
             if found is not None and _is_as_recorded(case, found):
                 on_each[job] = found.cpus
@@ -229,6 +239,26 @@ def unexplained(case: Case, begin: float = 0.0, tolerance: float = TOLERANCE) ->
         elif not _is_as_recorded(case, found):
             elsewhere.append(case.keys[job])
     return late, elsewhere
+
+
+def _trials(
+    case: Case, job: int, begun: list[int], seconds: list[float]
+) -> Iterator[tuple[float, set[int]] | tuple[float, set[int], set[int]]]:
+    """Yields seconds in which a job may have started, with COMPLETING nodes and jobs that had not ended yet."""
+    yield from ((now, set()) for now in seconds)
+    ended = {now: [other for other in begun if now - _COMPLETING < case.end[other] <= now] for now in seconds}
+    most = max(map(len, ended.values()))
+    for count in (most, *range(1, most)):
+        for now, others in ended.items():
+            last = sorted(others, key=lambda other: -case.end[other])[:count]
+            nodes = {node for other in last for node in case.nodes[other]}
+            if len(last) == count:
+                yield now, nodes
+                yield now, nodes - {*case.nodes[job]}
+    for now, others in ended.items():
+        last = [other for other in others if case.end[other] == now]
+        for count in range(1, min(len(last), 3) + 1):
+            yield from ((now, set(), {*some}) for some in itertools.combinations(last, count))
 
 
 def _is_as_recorded(case: Case, found: Start) -> bool:
@@ -242,17 +272,18 @@ def state_at(
     now: float,
     on_each: Mapping[int, list[int]] | None = None,
     begin: float = 0.0,
-    completing: float = 0.0,
-    complete: Collection[int] = (),
+    completing: Collection[int] = (),
+    unended: Collection[int] = (),
 ) -> SlurmScheduler:
-    """The recorded state at a time, after some starts; priorities are calculated from `begin` on.
+    """The recorded state at a time after some starts; see `unexplained` for `begin`.
 
-    Nodes but those that are `complete` are out of service for some seconds after the end of a job on them.
+    Some nodes are COMPLETING, and some jobs that ended in the last second have not ended yet.
     """
     scheduler = SlurmScheduler(case.site, case.jobs, case.zero + begin)
     # A job may end in the second of its start.
+    ended = [job for job in begun if case.end[job] <= now and job not in unended]
     events = [(case.start[job], 1, job) for job in begun] + [
-        (case.end[job], 0 if case.end[job] > case.start[job] else 4, job) for job in begun if case.end[job] <= now
+        (case.end[job], 0 if case.end[job] > case.start[job] else 4, job) for job in ended
     ]
     events += [(case.jobs.eligible[job], 2, job) for job in np.flatnonzero(case.jobs.eligible <= now).tolist()]
     # Jobs that were cancelled or have failed before they started.
@@ -266,13 +297,12 @@ def state_at(
             scheduler.withdraw(job)
         elif kind in (0, 4):
             scheduler.end(job, time)
-            if time > now - completing:
-                scheduler.service[[node for node in case.nodes[job] if node not in complete]] = False
         elif kind == 1:
             scheduler.hold(job, time, case.nodes[job], _cpus(case, scheduler, job, on_each or {}))
         scheduler.shift(time)
     out = {node: not up for time, nodes, up in case.service if time <= now for node in nodes}
     scheduler.service[[node for node, is_out in out.items() if is_out]] = False
+    scheduler.completing[[*completing]] = True
     scheduler.calculate(now)
     return scheduler
 

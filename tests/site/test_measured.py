@@ -10,11 +10,6 @@ from measuring import CLOCK, measure, measured_case
 from recorded import unexplained
 from tiers import ci
 
-#: Jobs on other nodes than in the passes: sched/backfill had reserved nodes for a job ahead that did not start at once,
-#: as some of them were COMPLETING after the end of another one in that second.
-ELSEWHERE = {"switches": ["9"]}
-
-
 CASES = {path.name for path in FOLDER.iterdir()}
 #: Cases whose passes are compiled for other clusters than all the others.
 KERNELS_OF_THEIR_OWN = {"gpus", "linear"}
@@ -23,7 +18,7 @@ KERNELS_OF_THEIR_OWN = {"gpus", "linear"}
 @pytest.mark.parametrize("name", [*sorted(CASES - KERNELS_OF_THEIR_OWN), *ci(*sorted(KERNELS_OF_THEIR_OWN))])
 def test_each_start_of_a_measured_schedule_is_explained(tmp_path: Path, name: str) -> None:
     case, begin = measured_case(FOLDER / name, tmp_path)
-    assert unexplained(case, begin, tolerance=CLOCK) == ([], ELSEWHERE.get(name, []))
+    assert unexplained(case, begin, tolerance=CLOCK) == ([], [])
 
 
 @pytest.mark.nightly

@@ -205,6 +205,15 @@ def test_reservations_states_and_switches(tmp_path: Path) -> None:
     assert (site.switches["top"].switches, site.switches["s2"].nodes) == (["s1", "s2"], "n[9-10],gpu[01-02]")
 
 
+def test_nodes_that_slurm_conf_has_out_of_service_are_so_unless_sinfo_tells(tmp_path: Path) -> None:
+    conf = CONF.replace("Weight=5", "Weight=5 State=DRAIN") + "NodeName=f[1-2] State=FUTURE\nNodeName=c1 State=CLOUD\n"
+    site, notes = read(tmp_path, slurm_conf=conf)
+    assert site.down == "f[1-2],n[1-10]"
+    told = "State=FUTURE: out of service all the time, if no job of the log ran there"
+    assert notes.changed["slurm.conf"][told] == 1
+    assert read(tmp_path, slurm_conf=conf, sinfo_txt=SINFO)[0].down == "f[1-2],gpu01,n[2-3]"
+
+
 def test_a_site_is_written_and_read_again(tmp_path: Path) -> None:
     site, notes = read(tmp_path, qos_txt=QOS, assoc_txt=ASSOC, reservations_txt=RESERVATIONS)
     write_site(site, notes, tmp_path / "site")
@@ -329,6 +338,105 @@ def test_rules_that_are_not_simulated_are_refused_by_name(tmp_path: Path) -> Non
     assert "GPUs with select/linear" in str(told.value)
     for rule in ("SchedulerParameters=bf_licenses", "SchedulerParameters=assoc_limit_stop"):
         assert rule in str(told.value)
+
+
+def noted(path: Path, **files: str) -> set[str]:
+    """What an import lists of its files, and the rules for which a replay is refused."""
+    site, notes = read(path, **files)
+    note_refused(site, notes)
+    return {text for table in (notes.left_out, notes.changed) for reasons in table.values() for text in reasons}
+
+
+_REFUSED = ": not simulated, replays are refused"
+#: Lines of slurm.conf, and what an import tells of them; None: that they are read, or without influence.
+LINES: list[tuple[str, str | None]] = [
+    ("SelectTypeParameters=CR_Core,CR_CORE_DEFAULT_DIST_BLOCK", None),
+    ("SelectTypeParameters=CR_Core,CR_ONE_TASK_PER_CORE", f"SelectTypeParameters=CR_ONE_TASK_PER_CORE{_REFUSED}"),
+    (
+        "SelectTypeParameters=CR_LLN",
+        f"SelectTypeParameters=CR_LLN (expected CR_CPU, CR_Core or CR_Socket, or one with _Memory){_REFUSED}",
+    ),
+    ("SchedulerParameters=defer,enable_user_top,kill_invalid_depend,bf_max_job_array_resv=5", None),
+    ("SchedulerParameters=bf_licenses", f"SchedulerParameters=bf_licenses{_REFUSED}"),
+    ("TopologyParam=TopoOptional", None),
+    ("TopologyParam=Dragonfly", f"TopologyParam=Dragonfly{_REFUSED}"),
+    ("PreemptParameters=youngest_first,reorder_count=2,send_user_signal", None),
+    ("PreemptParameters=min_exempt_priority=9", f"SchedulerParameters=preempt_min_exempt_priority{_REFUSED}"),
+    ("PriorityFlags=CALCULATE_RUNNING", f"PriorityFlags=CALCULATE_RUNNING{_REFUSED}"),
+    ("MCSPlugin=mcs/none\nSuspendTime=INFINITE\nJobRequeue=1", None),
+    ("MCSPlugin=mcs/user", "mcsplugin=mcs/user: not simulated"),
+    ("SuspendTime=600", "suspendtime=600: not simulated"),
+    ("JobRequeue=0", "jobrequeue=0: not simulated"),
+    ("PrioritySiteFactorPlugin=site_factor/own", "prioritysitefactorplugin=site_factor/own: not simulated"),
+    ("PartitionName=q Nodes=n1 ReqResv=YES", "reqresv: not used"),
+    ("PartitionName=q Nodes=n1 OverTimeLimit=10", "overtimelimit: not used"),
+    ("PartitionName=q Nodes=n1 JobDefaults=DefCpuPerGPU=4", "jobdefaults: not used"),
+    ("NodeName=x CPUs=32 MemSpecLimit=1000", "memspeclimit: not used"),
+    (
+        "PartitionName=q Nodes=n1 OverSubscribe=FORCE:2",
+        f"partition q: OverSubscribe=FORCE:2 beside preemption{_REFUSED}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "told"), LINES, ids=[line for line, _ in LINES])
+def test_a_rule_that_is_not_simulated_is_listed(tmp_path: Path, line: str, told: str | None) -> None:
+    with_line = tmp_path / "with"
+    with_line.mkdir()
+    conf = CONF.replace("PreemptMode=REQUEUE,GANG", "PreemptMode=REQUEUE") + line + "\n"
+    usual = noted(tmp_path, slurm_conf=conf.replace(line + "\n", ""))
+    assert noted(with_line, slurm_conf=conf) - usual == ({told} if told else set())
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "told"),
+    [
+        ("Flags", "NoReserve,PartitionMaxNodes,partitiontimelimit,DenyOnLimit", None),
+        ("Flags", "EnforceUsageThreshold", None),
+        ("Flags", "Relative", f"QOS hi: Flags=Relative{_REFUSED}"),
+        ("LimitFactor", "2.0", "limitfactor: not used"),
+        ("MaxJobsAccruePU", "3", "maxjobsaccruepu: not used"),
+        ("MinPrioThresh", "100", "minpriothresh: not used"),
+    ],
+)
+def test_a_rule_of_a_qos_that_is_not_simulated_is_listed(
+    tmp_path: Path, column: str, value: str, told: str | None
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    usual = noted(tmp_path, qos_txt="Name|Priority\nhi|1\n")
+    found = noted(given, qos_txt=f"Name|Priority|{column}\nhi|1|{value}\n")
+    assert found - usual == ({told} if told else set())
+
+
+@pytest.mark.parametrize(
+    ("words", "limits", "safe"),
+    [("associations", False, False), ("limits", True, False), ("2", True, False), ("ALL,nojobs", True, True)],
+)
+def test_words_of_accounting_that_have_limits_hold(tmp_path: Path, words: str, limits: bool, safe: bool) -> None:
+    site, _ = read(tmp_path, slurm_conf=CONF.replace("=limits,qos", f"={words}"))
+    assert (site.slurm.enforces_limits, site.slurm.is_safe) == (limits, safe)
+
+
+def test_what_slurm_conf_leaves_out_is_as_in_slurmctld(tmp_path: Path) -> None:
+    conf = "NodeName=a Procs=8\nNodeName=b Boards=2 Sockets=1 CoresPerSocket=4\nDefMemPerNode=9\nMaxMemPerCPU=7\n"
+    conf += "PartitionName=p Nodes=ALL\nPartitionName=q Nodes=ALL DefMemPerCPU=3 MaxMemPerNode=5\n"
+    site, notes = read(tmp_path, slurm_conf=conf)
+    assert [kind.cpus for kind in site.nodes.values()] == [8, 8]
+    assert site.slurm.consumable == {"CORE", "MEMORY"}
+    assert notes.changed == {"slurm.conf": {"no SelectType: select/cons_tres, the default from Slurm 23.11 on": 1}}
+    memory = [
+        (
+            one.default_memory_per_cpu,
+            one.default_memory_per_node,
+            one.max_memory_per_cpu,
+            one.max_memory_per_node,
+        )
+        for one in site.partitions.values()
+    ]
+    assert memory == [(None, 9, 7, None), (3, None, None, 5)]
+    cpus = read(tmp_path, slurm_conf=conf + "SelectTypeParameters=CR_CPU,CR_CORE_DEFAULT_DIST_BLOCK\n")[0]
+    assert cpus.slurm.consumable == {"CPU"}
 
 
 FAULTS: list[tuple[str, dict[str, str], str]] = [

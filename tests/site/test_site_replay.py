@@ -387,6 +387,134 @@ def test_jobs_that_can_never_run_are_rejected_with_the_reason(
     assert result.metrics["jobs_rejected"] == 1
 
 
+#: A job on the first node, one that needs both, and one that would delay it.
+IN_THE_WAY = [{"cpus": 4, "limit": 120.0}, {"cpus": 8, "qos": "large"}, {"cpus": 4, "qos": "late"}]
+
+
+@pytest.mark.parametrize(
+    ("large", "late", "mode", "starts"),
+    [
+        ([], [], "OFF", [0, 100, 200]),
+        (["NoReserve"], [], "OFF", [0, 100, 0]),
+        (["NoReserve"], [], "REQUEUE", [0, 100, 0]),
+        # Where jobs may be preempted, sched/backfill plans such a job for a minute.
+        ([], ["NoReserve"], "OFF", [0, 100, 200]),
+        ([], ["NoReserve"], "REQUEUE", [0, 100, 0]),
+    ],
+)
+def test_sched_backfill_keeps_no_nodes_for_jobs_of_a_qos_with_noreserve(
+    large: list[str], late: list[str], mode: str, starts: list[int]
+) -> None:
+    qos = {"usual": {}, "large": {"flags": large}, "late": {"flags": late}}
+    site = make_site(preemption={"type": "none", "mode": mode}, qos=qos)
+    assert replay(site, [dict(job) for job in IN_THE_WAY]).starting_time.tolist() == starts
+
+
+@pytest.mark.parametrize(
+    ("partition", "flag", "job", "word"),
+    [
+        ({"max_time": 300}, "PartitionTimeLimit", {}, "PartitionTimeLimit"),
+        ({"max_nodes": 1}, "PartitionMaxNodes", {"cpus": 2, "nodes": 2, "most_nodes": 2}, "PartitionNodeLimit"),
+        ({"max_nodes": 1}, "PartitionMaxNodes", {"cpus": 2, "nodes": 1, "most_nodes": 2}, "PartitionNodeLimit"),
+        ({"min_nodes": 2}, "PartitionMinNodes", {"nodes": 1, "most_nodes": 1}, "BadConstraints"),
+    ],
+)
+def test_a_qos_frees_its_jobs_from_a_limit_of_the_partition(
+    partition: dict[str, Any], flag: str, job: dict[str, Any], word: str
+) -> None:
+    parts = {"main": {"nodes": "ALL", "default": True, **partition}}
+    for flags, reason in (([], word), ([flag], "None")):
+        result = replay(make_site(partitions=parts, qos={"flags": flags}), [dict(job)])
+        assert result.columns["reason"].tolist() == [reason]
+
+
+@pytest.mark.parametrize(
+    ("job", "word"),
+    [
+        ({"memory_mib": 500.0, "memory_per": "n"}, "None"),
+        ({"memory_mib": 501.0, "memory_per": "n"}, "MaxMemPerLimit"),
+        ({"memory_mib": 200.0, "memory_per": "c", "cpus": 4, "per_task": 2}, "None"),
+        ({"memory_mib": 200.0, "memory_per": "c", "cpus": 4, "nodes": 1, "most_nodes": 1}, "MaxMemPerLimit"),
+    ],
+)
+def test_jobs_with_more_memory_on_a_node_than_the_partition_permits_are_rejected(
+    job: dict[str, Any], word: str
+) -> None:
+    parts = {"main": {"nodes": "ALL", "default": True, "max_memory_per_node": 500}}
+    slurm = {"select_parameters": ["CR_Core_Memory"], "parameters": {"batch_sched_delay": 0, "bf_interval": 1}}
+    assert replay(make_site(partitions=parts, slurm=slurm), [job]).columns["reason"].tolist() == [word]
+
+
+def with_parameters(type_: str = "backfill", **parameters: int) -> dict[str, Any]:
+    usual = {"batch_sched_delay": 0, "sched_interval": 60, "bf_interval": 1, "bf_resolution": 1}
+    return {"type": type_, "enforce": ["limits"], "parameters": usual | parameters}
+
+
+def test_an_array_counts_as_few_jobs_of_those_that_are_tested() -> None:
+    """Those of its tasks that start, get a reservation (bf_max_job_array_resv) or are the first that does not."""
+    tasks: list[dict[str, Any]] = [{"id": f"2_{number}", "cpus": 8} for number in range(100)]
+    jobs = [{"cpus": 4, "limit": 100.0}, *tasks, {"id": "3", "limit": 60.0, "runtime": 10.0}]
+    for most, tested, start in ((20, 60, 0), (20, 21, 0), (2, 4, 0), (20, 20, None)):
+        slurm = with_parameters(bf_max_job_test=tested, bf_max_job_array_resv=most, bf_node_space_size=1000)
+        begun = replay(make_site(slurm=slurm), [dict(job) for job in jobs]).starting_time.tolist()
+        assert begun[-1] == start if start is not None else begun[-1] > 0
+
+
+def test_jobs_that_limits_hold_back_do_not_count_among_those_that_are_tested() -> None:
+    jobs = [{"user": "u1"} for _ in range(9)] + [{"user": "u2"}]
+    slurm = with_parameters(default_queue_depth=4, bf_max_job_test=2)
+    result = replay(make_site(slurm=slurm, qos={"limits": {"max_jobs": 1}}), jobs)
+    assert result.starting_time.tolist()[-1] <= 1
+
+
+def test_jobs_of_partitions_that_wait_count_among_those_that_the_main_loop_looks_at() -> None:
+    parts = {"one": {"nodes": "n1", "default": True}, "other": {"nodes": "n2"}}
+    jobs = [{"cpus": 4}, *({"at": 5.0, "cpus": 4} for _ in range(6)), {"at": 5.0, "partition": "other"}]
+    for depth, start in ((5, 60), (6, 5)):
+        site = make_site(partitions=parts, slurm=with_parameters("builtin", default_queue_depth=depth))
+        assert replay(site, [dict(job) for job in jobs]).starting_time.tolist()[-1] == start
+
+
+@pytest.mark.parametrize(("nice", "starts"), [([100, 0], [100, 200]), ([0, -1], [100, 200]), ([0, -2], [200, 100])])
+def test_a_negative_nice_value_puts_a_job_ahead_of_earlier_ones(nice: list[int], starts: list[int]) -> None:
+    """Without factors of priority (priority/basic) a positive one puts no later job ahead."""
+    jobs = [{"cpus": 8}, *({"at": 10.0 + value, "cpus": 8, "nice": nice[value]} for value in range(2))]
+    assert replay(make_site(), jobs).starting_time.tolist()[1:] == starts
+
+
+_SMALL = {"nodes": "n1"}
+_ALL = {"nodes": "ALL", "default": True}
+#: Jobs behind one that waits, which the main loop starts, or not (None).
+BEHIND: list[tuple[dict[str, Any], list[dict[str, Any]], list[int]]] = [
+    # Of another partition, whose nodes are kept for the one that waits.
+    ({"partitions": {"one": _SMALL, "all": _ALL}}, [{"partition": "one"}, {"partition": "all"}], [100, 0]),
+    # Behind one that needs more nodes than are left to its partition.
+    (
+        {"partitions": {"one": _SMALL, "all": _ALL}},
+        [{"partition": "one"}, {"partition": "all", "cpus": 8}, {"partition": "all"}],
+        [100, 200, 0],
+    ),
+    ({}, [{"cpus": 8}, {}], [100, 200]),
+    ({}, [{"required_nodes": "n1"}, {}], [100, 0]),
+    ({"slurm": with_parameters("builtin", bf_min_age_reserve=1000)}, [{"cpus": 8}, {}], [100, 0]),
+    (
+        {"reservations": {"r": {"nodes": "n[1-2]", "start": -10, "end": 10_000}}},
+        [{"reservation": "r", "cpus": 8}, {"reservation": "r"}],
+        [100, 200],
+    ),
+]
+
+
+@pytest.mark.parametrize(("rules", "jobs", "starts"), BEHIND)
+def test_the_main_loop_lets_jobs_behind_one_that_waits_start_where_slurmctld_does(
+    rules: dict[str, Any], jobs: list[dict[str, Any]], starts: list[int]
+) -> None:
+    site = make_site(**{"slurm": with_parameters("builtin"), **rules})
+    first = {"cpus": 4, **{key: jobs[0][key] for key in ("partition", "reservation") if key in jobs[0]}}
+    listed = [first, *({"cpus": 4} | job for job in jobs)]
+    assert replay(site, listed).starting_time.tolist()[1:] == starts
+
+
 def test_submissions_beyond_a_limit_are_rejected() -> None:
     site = make_site(qos={"limits": {"max_submit": 2}})
     result = replay(site, [{}, {}, {}, {"user": "u2"}, {"at": 150.0}])

@@ -34,7 +34,7 @@ from hdsim.site.kernels.placing import (
     usable_cpus,
 )
 from hdsim.site.kernels.preempting import Preemption, forget, preempt
-from hdsim.site.kernels.quotas import NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, exhausted
+from hdsim.site.kernels.quotas import LICENSES, NOT_AVAILABLE, PRIORITY, RESERVATION, RESOURCES, exhausted
 from hdsim.site.kernels.running import Machine, change_usage, copy_usage, hold
 from hdsim.site.kernels.suspending import begin_future, can_suspend, choose_over, end_in_future
 
@@ -50,9 +50,13 @@ class PendingJobs(NamedTuple):
         entry: (Q,) their entries of :class:`hdsim.site.kernels.quotas.Quotas`.
         partition: (Q,) partitions.
         whole: (Q,) whether the job takes whole nodes there.
-        reserves: (Q,) whether sched/backfill may reserve a later start.
+        reserves: (Q,) whether the job keeps those behind it waiting: its age and priority suffice.
+        plans: (Q,) whether sched/backfill may reserve a later start.
+        named: (Q,) whether the job names its nodes.
+        limit: (Q,) seconds for which it plans.
         user: (Q,) users, for limits of the jobs that are tested.
         reservation: (Q,) row of the reservation that the job runs in, -1 for none.
+        array: (Q,) number of the array that the job is a task of, -1 for none.
     """
 
     job: Ints
@@ -60,8 +64,12 @@ class PendingJobs(NamedTuple):
     partition: Ints
     whole: Flags
     reserves: Flags
+    plans: Flags
+    named: Flags
+    limit: Floats
     user: Ints
     reservation: Ints
+    array: Ints
 
 
 class Calendar(NamedTuple):
@@ -86,6 +94,7 @@ class Access(NamedTuple):
         features: (F, N) nodes that have sets of features.
         feature: (J,) set of features that each job asks for.
         service: (N,) nodes in service.
+        completing: (N,) nodes on which jobs have just ended, which no job may start on yet.
         calendar: Reservations.
         user: (J,) users of jobs.
         exclusive_user: (P,) whether jobs of a partition share no node with those of other users (ExclusiveUser).
@@ -95,6 +104,7 @@ class Access(NamedTuple):
     features: Flags
     feature: Ints
     service: Flags
+    completing: Flags
     calendar: Calendar
     user: Ints
     exclusive_user: Flags
@@ -112,6 +122,7 @@ class Rules(NamedTuple):
         tested_of_user: bf_max_job_user, 0 for no limit.
         tested_of_partition: bf_max_job_part, 0 for no limit.
         started: bf_max_job_start, 0 for no limit.
+        tasks: bf_max_job_array_resv: most tasks of an array that get a reservation.
         slots: bf_node_space_size: most slots of the plan.
         growth: bf_window_linear in seconds, 0 for windows that double.
         one_reservation: bf_one_resv_per_job.
@@ -130,6 +141,7 @@ class Rules(NamedTuple):
     tested_of_user: int
     tested_of_partition: int
     started: int
+    tasks: int
     slots: int
     growth: float
     one_reservation: bool
@@ -170,8 +182,10 @@ class Space(NamedTuple):
         usable: (N,) nodes that a job may be on as far as partitions, reservations and service allow.
         words: (2, W) usable nodes and those of them that no pending job has reserved, 64 in a word.
         open: (N,) nodes that no job ahead waits for.
-        closed: (P,) partitions in which a job waits.
+        closed: (P + V,) partitions and, behind them, reservations in which a job waits.
         counts: (P,) jobs of each partition that were tested.
+        rejected: (P,) place in the queue of a task that does not start in each partition, as the rest of its array then
+            does not, -1 for none.
         users: (U,) jobs of each user that were tested.
         started: (J,) jobs that the pass has started.
         reason: (J,) code of the reason why each job does not start.
@@ -186,6 +200,7 @@ class Space(NamedTuple):
     open: Flags
     closed: Flags
     counts: Ints
+    rejected: Ints
     users: Ints
     started: Ints
     reason: Ints
@@ -218,6 +233,7 @@ def make_space(usage: Usage, switches: int, partitions: int, users: int, jobs: i
         flags[2],
         np.zeros(partitions, np.bool_),
         np.zeros(partitions, np.int64),
+        np.zeros(partitions, np.int64),
         np.zeros(users, np.int64),
         np.zeros(jobs, np.int64),
         np.zeros(jobs, np.int64),
@@ -233,12 +249,6 @@ def _enter(machine: Machine, pending: PendingJobs, place: int, preemption: Preem
     demands.partition[job], demands.whole[job] = pending.partition[place], pending.whole[place]
     if preemption.by_partition:
         preemption.group[job] = pending.partition[place]
-
-
-@part_of_kernel
-def _copy(flags: Flags, into: Flags) -> None:
-    for node in range(len(into)):
-        into[node] = flags[node]
 
 
 @part_of_kernel
@@ -326,6 +336,29 @@ def _cpus(chosen: Chosen, count: int) -> int:
     return total
 
 
+@part_of_kernel
+def _any_of(flags: Flags, chosen: Chosen, count: int) -> bool:
+    """Whether a flag of one of the chosen nodes is set."""
+    found = False
+    for k in range(count):
+        found |= flags[chosen.node[k]]
+    return found
+
+
+@part_of_kernel
+def _is_rejected(pending: PendingJobs, place: int, space: Space) -> bool:
+    """Whether a job is a task of an array of which one has not started; notes it as such a task until it starts."""
+    array, partition = pending.array[place], pending.partition[place]
+    if array < 0:
+        return False
+    other = space.rejected[partition]
+    if other >= 0 and pending.array[other] == array:
+        space.reason[pending.job[place]] = space.reason[pending.job[other]]
+        return True
+    space.rejected[partition] = place
+    return False
+
+
 @lean_kernel
 def main_pass(
     machine: Machine,
@@ -362,22 +395,28 @@ def main_pass(
     calendar, chosen, started, tested = access.calendar, by_reference(space.chosen), 0, 0
     layered = len(running.layers.order) > 0
     forget(preemption)
-    _copy(access.service, space.open)
+    for node in range(len(space.open)):
+        space.open[node] = access.service[node]
     space.closed[:] = False
     space.counts[:] = 0
+    space.rejected[:] = -1
     for place in range(len(pending.job)):
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
         if running.last[job] > 0 or (rules.trial and space.startable[job]):
             continue
-        _enter(machine, pending, place, preemption)
-        if row < 0 and space.closed[partition]:
-            space.reason[job] = PRIORITY
+        if not rules.trial and _is_rejected(pending, place, space):
             continue
-        if tested == rules.depth:
-            break
-        tested += 1
+        _enter(machine, pending, place, preemption)
         space.counts[partition] += 1
         if rules.partition_depth and space.counts[partition] > rules.partition_depth:
+            continue
+        # slurmctld looks at one more, and at the jobs of closed partitions as at others.
+        if tested > rules.depth:
+            break
+        tested += 1
+        line = partition if row < 0 else len(access.members) + row
+        if space.closed[line] and not rules.trial:
+            space.reason[job] = PRIORITY
             continue
         if row >= 0 and not calendar.begin[row] <= now < calendar.end[row]:
             space.reason[job] = RESERVATION
@@ -388,6 +427,10 @@ def main_pass(
             continue
         _set_order(rules, demands, job, partition, 0, chosen)
         blocked = _permitted(access, space.open, partition, job, space.among) < demands.least[job]
+        cpus = 0
+        for node in range(len(space.among)):
+            cpus += nodes.cpus[node] if space.among[node] else 0
+            space.among[node] &= not access.completing[node]
         _beside_users(access, machine, partition, job, space.among)
         reserved = _beside_reservations(calendar, row, now, now + demands.limit[job], space.among)
         count = 0 if blocked else choose(nodes, usage, demands, job, space.among, chosen)
@@ -404,6 +447,7 @@ def main_pass(
                 space.startable[job] = True
                 continue
             hold(machine, job, now + demands.limit[job], chosen, count)
+            space.rejected[partition] = -1
             space.started[started] = job
             started += 1
             continue
@@ -411,10 +455,17 @@ def main_pass(
             members = access.members[partition]
             preempt(machine, preemption, job, members, space.among, space.future, chosen, now)
         space.reason[job] = NOT_AVAILABLE if reserved else RESOURCES
-        if row < 0 and not reserved and not rules.trial:
-            space.closed[partition] = True
+        # A job for which there are too few nodes, busy or not, keeps no others waiting.
+        if reserved or rules.trial or blocked or cpus < demands.cpus[job]:
+            continue
+        if pending.named[place]:
+            having = access.features[access.feature[job]]
             for node in range(len(space.open)):
-                space.open[node] &= not access.members[partition, node]
+                space.open[node] &= not having[node]
+        elif pending.reserves[place]:
+            space.closed[line] = True
+            for node in range(len(space.open)):
+                space.open[node] &= row >= 0 or not access.members[partition, node]
     return started
 
 
@@ -652,16 +703,26 @@ def backfill_pass(
     _pack(access.service, plan.free[plan.row[0]])
     space.counts[:] = 0
     space.users[:] = 0
+    space.rejected[:] = -1
+    array, tasks = -1, 0
     for place in range(len(pending.job)):
         plan.planned[pending.job[place]] = math.nan
     for place in range(len(pending.job)):
         job, partition, row = pending.job[place], pending.partition[place], pending.reservation[place]
         if running.last[job] > 0:
             continue
-        _enter(machine, pending, place, preemption)
         if tested == rules.tested:
             break
-        tested += 1
+        if pending.array[place] >= 0 and pending.array[place] == array and tasks >= rules.tasks:
+            continue
+        if _is_rejected(pending, place, space):
+            continue
+        _enter(machine, pending, place, preemption)
+        # Jobs that limits hold back are not counted as tested.
+        limited = exhausted(quotas, job, demands.cpus[job], chosen.node, 0, demands.least[job])
+        if limited and limited != LICENSES:
+            space.reason[job] = limited
+            continue
         user = pending.user[place]
         if rules.tested_of_partition and space.counts[partition] >= rules.tested_of_partition:
             continue
@@ -669,13 +730,15 @@ def backfill_pass(
         if rules.tested_of_user and space.users[user] >= rules.tested_of_user:
             continue
         space.users[user] += 1
-        limited = exhausted(quotas, job, demands.cpus[job], chosen.node, 0, demands.least[job])
         if limited:
             space.reason[job] = limited
             continue
-        limit, planned = demands.limit[job], plan.planned[job]
-        only_now = not pending.reserves[place] or (rules.one_reservation and not math.isnan(planned))
+        limit, planned = pending.limit[place], plan.planned[job]
+        only_now = not (pending.reserves[place] and pending.plans[place]) or (
+            rules.one_reservation and not math.isnan(planned)
+        )
         later, start, count, from_slot, to_slot, preempts = now, math.inf, 0, 0.0, 0.0, False
+        counted = 0
         while True:
             begin, later = later, 0.0
             _permitted(access, access.service, partition, job, space.usable)
@@ -705,6 +768,7 @@ def backfill_pass(
                 later = _next_end(calendar, begin, later, plan.end[0])
             available = _unpack(words[1], space.among)
             start, count, preempts = math.inf, 0, False
+            counted |= available >= demands.least[job]
             if layered:
                 start_beside(running.layers)
             if available >= demands.least[job] and layered and begin <= now:
@@ -724,8 +788,11 @@ def backfill_pass(
             if count and begin > start:
                 start = begin
             if count and start <= now:
-                from_slot, to_slot = _slots(start, limit, resolution)
-                break
+                if not _any_of(access.completing, chosen, count):
+                    from_slot, to_slot = _slots(start, limit, resolution)
+                    break
+                # The nodes are kept for the job until they are free.
+                start, later = now + 1.0, 0.0
             if later > 0.0 and not only_now and (not count or start > later):
                 continue
             if not count or only_now or start > now + rules.window:
@@ -738,12 +805,14 @@ def backfill_pass(
             if later <= begin:
                 count = 0
                 break
+        tested += counted
         if not count:
             continue
         limited = exhausted(quotas, job, _cpus(chosen, count), chosen.node, count, count)
         if limited:
             space.reason[job] = limited
             continue
+        space.rejected[partition] = -1
         if start <= now and not preempts:
             hold(machine, job, now + demands.limit[job], chosen, count)
             space.started[started] = job
@@ -757,4 +826,6 @@ def backfill_pass(
             if plan.length[1] >= rules.slots:
                 break
             _reserve(plan, from_slot, to_slot, chosen, count)
+            tasks = tasks + 1 if pending.array[place] == array else 1
+            array = pending.array[place]
     return started
