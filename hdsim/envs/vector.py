@@ -45,9 +45,9 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
     """Equal environments, of which this process and others step a share each.
 
     ``info`` has ``action_mask`` (E, A) and ``invalid_action`` (E,); after the end of episodes also ``metrics``, an
-    array (E,) of each, NaN where an episode does not define it, and ``_metrics`` (E,): the environments they belong to. In autoreset mode SAME_STEP it then also
-    has ``final_obs``, an array (E,) of their last observations or None, and ``final_info`` with the last
-    ``action_mask`` (E, A).
+    array (E,) of each, NaN of episodes that do not define it, and ``_metrics`` (E,): the environments they belong to.
+    In autoreset mode SAME_STEP it then also has ``final_obs``, an array (E,) of their last observations or None, and
+    ``final_info`` with the last ``action_mask`` (E, A).
 
     Args:
         environment: One of them.
