@@ -169,17 +169,55 @@ def read_yaml(path: Path, error: type[HdsimError], what: str, *, several: bool =
     Raises:
         HdsimError: The file is missing, is not YAML or UTF-8, or is nested too deeply.
     """
+    try:
+        return parse_yaml(regular_text(path), error, what, path, several=several, texts=texts)
+    except (OSError, ValueError) as fault:
+        raise error(f"expected {what}: {' '.join(str(fault).split())}", where=str(path)) from None
+
+
+def parse_yaml(
+    text: str, error: type[HdsimError], what: str, where: str | Path, *, several: bool = False, texts: bool = False
+) -> Any:
+    """Parses YAML; see `read_yaml`. A key is in a mapping once, and numbers have no underscores: ``7_1`` is a text.
+
+    Raises:
+        HdsimError: It is not YAML, or is nested too deeply.
+    """
     import yaml
 
-    name = "BaseLoader" if texts else "SafeLoader"
-    loader = getattr(yaml, f"C{name}", getattr(yaml, name))
     try:
-        text = regular_text(path)
+        loader = _loader("BaseLoader" if texts else "SafeLoader")
         return list(yaml.load_all(text, loader)) if several else yaml.load(text, loader)
     except RecursionError:
-        raise error(f"expected {what}, got lists and objects nested too deeply", where=str(path)) from None
-    except (OSError, ValueError, yaml.YAMLError) as fault:
-        raise error(f"expected {what}: {' '.join(str(fault).split())}", where=str(path)) from None
+        raise error(f"expected {what}, got lists and objects nested too deeply", where=str(where)) from None
+    except (ValueError, yaml.YAMLError) as fault:
+        raise error(f"expected {what}: {' '.join(str(fault).split())}", where=str(where)) from None
+
+
+@cache
+def _loader(name: str) -> Any:
+    """Returns a loader of YAML that refuses keys that are there twice, and that reads no numbers with underscores."""
+    import yaml
+
+    base: Any = getattr(yaml, f"C{name}", getattr(yaml, name))
+
+    class Loader(base):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.value in seen:
+                        told = f"the key {key.value} is there twice"
+                        raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+            tag = super().resolve(kind, value, implicit)
+            number = tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+            return self.DEFAULT_SCALAR_TAG if number and "_" in value and implicit[0] else tag
+
+    return Loader
 
 
 def _decoded(content: bytes, where: str, error: type[HdsimError]) -> str:
