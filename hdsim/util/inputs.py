@@ -178,7 +178,9 @@ def read_yaml(path: Path, error: type[HdsimError], what: str, *, several: bool =
 def parse_yaml(
     text: str, error: type[HdsimError], what: str, where: str | Path, *, several: bool = False, texts: bool = False
 ) -> Any:
-    """Parses YAML; see `read_yaml`. A key is in a mapping once, and numbers have no underscores: ``7_1`` is a text.
+    """Parses YAML; see `read_yaml`.
+
+    A key is in a mapping once, also ``on``, which is a text as a key. Numbers have no underscores: ``7_1`` is a text.
 
     Raises:
         HdsimError: It is not YAML, or is nested too deeply.
@@ -196,7 +198,7 @@ def parse_yaml(
 
 @cache
 def _loader(name: str) -> Any:
-    """Returns a loader of YAML that refuses keys that are there twice, and that reads no numbers with underscores."""
+    """Returns a loader of YAML; see `parse_yaml`."""
     import yaml
 
     base: Any = getattr(yaml, f"C{name}", getattr(yaml, name))
@@ -206,6 +208,8 @@ def _loader(name: str) -> Any:
             seen = set()
             for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
                 if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.tag == "tag:yaml.org,2002:bool":
+                        key.tag = self.DEFAULT_SCALAR_TAG
                     if key.value in seen:
                         told = f"the key {key.value} is there twice"
                         raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
