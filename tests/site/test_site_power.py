@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from test_whatif import recorded_folder
 
 from hdsim.agents.slurm import SlurmAgent
 from hdsim.errors import ConfigError
+from hdsim.facility.model import KEYS
 from hdsim.platform.model import Platform
 from hdsim.results import series
 from hdsim.results.result import Result
@@ -113,7 +115,8 @@ def test_caps_are_refused_beside_preemption() -> None:
 
 
 def test_changes_of_electricity_are_keys_of_runs() -> None:
-    rules, found = electricity_of(
+    read = partial(electricity_of, keys={"power": ("cap", "cap_kind", "exclude", "suspend_time"), "facility": KEYS})
+    rules, found = read(
         [
             "power.suspend=600",
             "power.cap=0.8",
@@ -127,10 +130,21 @@ def test_changes_of_electricity_are_keys_of_runs() -> None:
     assert found.power == {"suspend_time": 600, "cap": 0.8}
     assert found.facility == {"price": "p.csv", "pue": 1.3}
     with pytest.raises(ConfigError, match=r"power\.cap=: expected a change such as power\.cap=0\.8"):
-        electricity_of(["power.cap="])
+        read(["power.cap="])
     for change in ("power.cap_kind=soft", "power.exclude=[n1]"):
         with pytest.raises(ConfigError, match=r"expected power.cap or power.suspend beside it"):
-            electricity_of(["power.price=0.1", change])
+            read(["power.price=0.1", change])
+    for changes, told in (
+        (["power.capp=0.9"], r"power\.capp: unknown key \(did you mean 'power\.cap'\?\)"),
+        (["power.cap.machine=0.9"], r"power\.cap\.machine: unknown key"),
+        (["facility.prize=0.9"], r"facility\.prize: unknown key \(did you mean 'facility\.price'\?\)"),
+        (["power.cap=0.9", "power.cap=0.8"], r"power\.cap=0\.8: expected one value of power\.cap, got a second one"),
+        (["qos.a.priority=3", "qos.a.priority=4"], r"expected one value of qos\.a\.priority"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            read(changes)
+    assert read(["nodes.n+=2", "nodes.n+=3"])[0] == ["nodes.n+=2", "nodes.n+=3"]
+    assert read(["power.price=1_000"])[1].facility == {"price": "1_000"}
 
 
 def test_a_site_without_watts_has_no_caps_and_a_warning_instead_of_costs(caplog: pytest.LogCaptureFixture) -> None:
