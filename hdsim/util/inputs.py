@@ -155,10 +155,26 @@ def parse_json(
         raise error(f"expected texts of whole characters, got the half {half} of one", where=where) from None
     except RecursionError:
         raise error("expected JSON, got lists and objects nested too deeply", where=where) from None
+    except KeyTwiceError as fault:
+        raise error(str(fault), where=where) from None
     except ValueError as fault:
         # An integer of more digits than Python converts.
         raise error(f"expected JSON: {str(fault).partition(';')[0]}", where=where) from None
     return value
+
+
+class KeyTwiceError(ValueError):
+    """A key that an object of JSON has twice."""
+
+
+def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Makes an object of JSON from its keys and values, for `parse_json`, which names a key that is there twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        key = next(key for key in made if keys.count(key) > 1)
+        raise KeyTwiceError(f"{key}: expected each key of an object once, got it twice")
+    return made
 
 
 def read_yaml(path: Path, error: type[HdsimError], what: str, *, several: bool = False, texts: bool = False) -> Any:
