@@ -467,3 +467,11 @@ def test_a_model_is_a_name_or_settings(group: str) -> None:
 def test_settings_of_a_model_without_its_class_are_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         hdsim.simulate(machine(), jobs((0, 10, 1)), "easy", **settings)
+
+
+@pytest.mark.parametrize("time", [math.nan, "60"])
+def test_a_time_to_run_until_is_a_number(time: Any) -> None:
+    simulation = hdsim.Simulation(machine(), jobs((0, 10, 1), (100, 10, 1)), "easy")
+    with pytest.raises(DecisionError, match="run_until: expected a time in seconds, got"):
+        simulation.run_until(time)
+    assert simulation.run_until(50)
