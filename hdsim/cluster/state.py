@@ -165,7 +165,7 @@ class Cluster:
         failed_permanently: Jobs that have failed because nodes failed under them too often.
         own_sizes: The scheduler may give a job another number of cores than it asked for, such as whole nodes, by
             `start`; its run time stays the same.
-        notes_refusals: There is a scheduling pass when a job is turned away that could never run, too.
+        notes_refusals: A job that is rejected because it could never run triggers a scheduling pass, too.
         columns: Further columns of jobs.csv by name, (J,) values each, which a scheduler may add and change.
         earlier_runs: Values of these columns of runs that were cut short, by job and number of its run; see `note_run`.
         starting_time: Last start of each job in seconds, NaN until it is confirmed and after an interruption.
