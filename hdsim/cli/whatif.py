@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import multiprocessing
 import sys
 from collections import Counter
@@ -60,6 +61,8 @@ def whatif(
 
     Without changes it shows how well the simulation agrees with the record. docs/slurm.md explains the columns.
     """  # noqa: D301 - click reads the backspace character
+    from hdsim.facility.model import KEYS
+    from hdsim.power import PowerManagement
     from hdsim.report.whatif import Answer, text, write_page
     from hdsim.site.changes import changed
     from hdsim.site.electricity import assumed, electricity_of, with_power
@@ -70,7 +73,8 @@ def whatif(
 
     for package in ("ClusterShell", "polars", "pydantic"):
         optional(package)
-    rules, (of_site, electricity) = load_site(site), electricity_of(changes)
+    keys = {"power": tuple(inspect.signature(PowerManagement).parameters)[1:], "facility": KEYS}
+    rules, (of_site, electricity) = load_site(site), electricity_of(changes, keys)
     other = changed(rules, of_site) if of_site or electricity.power else None
     told_power = assumed(rules if other is None else other)
     if electricity:

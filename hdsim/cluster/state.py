@@ -165,6 +165,7 @@ class Cluster:
         failed_permanently: Jobs that have failed because nodes failed under them too often.
         own_sizes: The scheduler may give a job another number of cores than it asked for, such as whole nodes, by
             `start`; its run time stays the same.
+        notes_refusals: A job that is rejected because it could never run triggers a scheduling pass, too.
         columns: Further columns of jobs.csv by name, (J,) values each, which a scheduler may add and change.
         earlier_runs: Values of these columns of runs that were cut short, by job and number of its run; see `note_run`.
         starting_time: Last start of each job in seconds, NaN until it is confirmed and after an interruption.
@@ -295,7 +296,7 @@ class Cluster:
         self.outages: list[tuple[int, float, float]] = []
         self.failed_starts: list[FailedStart] = []
         self.failed_permanently: list[int] = []
-        self.own_sizes = False
+        self.own_sizes = self.notes_refusals = False
         self.columns: dict[str, Sequence[Any] | NDArray[Any]] = {}
         self.earlier_runs: dict[tuple[int, int], dict[str, Any]] = {}
         self.starting_time = ReadOnlyList([math.nan] * jobs)

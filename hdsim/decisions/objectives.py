@@ -153,9 +153,10 @@ class ExpectedCompletion(Objective):
 
     def end_of_pass(self) -> None:
         cluster, submission, dates = self.cluster, self._submission, self.dates
+        # A job whose nodes boot has no date yet: it waits.
         self._sum = (
             self._ended
-            + sum(dates[job] - submission[job] for job in cluster.running)
+            + sum(dates.get(job, cluster.now) - submission[job] for job in cluster.running)
             + sum(cluster.now - submission[job] for job in cluster.queue)
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
@@ -44,9 +45,9 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
     """Equal environments, of which this process and others step a share each.
 
     ``info`` has ``action_mask`` (E, A) and ``invalid_action`` (E,); after the end of episodes also ``metrics``, an
-    array (E,) of each, and ``_metrics`` (E,): the environments they belong to. In autoreset mode SAME_STEP it then also
-    has ``final_obs``, an array (E,) of their last observations or None, and ``final_info`` with the last
-    ``action_mask`` (E, A).
+    array (E,) of each, NaN of episodes that do not define it, and ``_metrics`` (E,): the environments they belong to.
+    In autoreset mode SAME_STEP it then also has ``final_obs``, an array (E,) of their last observations or None, and
+    ``final_info`` with the last ``action_mask`` (E, A).
 
     Args:
         environment: One of them.
@@ -181,11 +182,13 @@ class ShareVectorEnv(VectorEnv[Any, Any, Any]):
     def _ended(self, ended: Mapping[int, Ended]) -> dict[str, Any]:
         """Entries of ``info`` about the episodes that have ended."""
         rows = list(ended)
-        metrics = {name: np.zeros(self.num_envs) for name in ended[rows[0]].metrics}
+        # Jobs of one episode may define a metric that those of another one do not.
+        names = dict.fromkeys(name for outcome in ended.values() for name in outcome.metrics)
+        metrics = {name: np.zeros(self.num_envs) for name in names}
         info: dict[str, Any] = {"metrics": metrics, "_metrics": np.isin(np.arange(self.num_envs), rows)}
         for i, outcome in ended.items():
-            for name, value in outcome.metrics.items():
-                metrics[name][i] = value
+            for name in names:
+                metrics[name][i] = outcome.metrics.get(name, math.nan)
         if self.metadata["autoreset_mode"] is SAME_STEP:
             last, masks = np.full(self.num_envs, None), self._require_episodes().copy()
             for i, outcome in ended.items():

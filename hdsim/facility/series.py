@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hdsim.util.dates import instant, second_instant
 from hdsim.util.inputs import read_csv
 from hdsim.util.plugins import optional
 from hdsim.util.rules import NOT_NEGATIVE, NULL, POSITIVE, SEED, TEXT, check_keys, is_finite, numbers_between, require
+from hdsim.util.text import number_in
 from hdsim.util.units import parse_duration
 
 log = logging.getLogger(__name__)
@@ -376,6 +377,9 @@ def _read(
 ) -> tuple[Floats, Floats, Floats]:
     """Times in seconds since 1970, values times a factor and forecasts of the columns `names`; warnings come once."""
     header, columns, place = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+    if header and _is_date(header[0]):
+        told = f"expected a header such as time,{kind.key}, got '{','.join(header)}'"
+        raise ConfigError(told, where=str(path))
     chosen = _chosen(header, names, kind, where)
     texts = [columns[header.index(name)] for name in chosen]
     if len(texts[0]) < 2:
@@ -457,9 +461,17 @@ def _times(texts: Sequence[Any], zone: tzinfo | None, place: Callable[[int], str
     return np.array(found)
 
 
+def _is_date(text: str) -> bool:
+    try:
+        instant(text, UTC)
+    except ValueError:
+        return False
+    return True
+
+
 def _value(text: Any, kind: Kind, where: str, name: str) -> float:
     try:
-        number = float("nan" if text is None else text)
+        number = math.nan if text is None else number_in(text) if isinstance(text, str) else float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or number < kind.least:

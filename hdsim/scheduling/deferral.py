@@ -123,8 +123,9 @@ class Deferral:
         freed = [job for job in waiting if job in self.deferred and job not in later]
         self.recalled = [job for job in waiting if job in self.released and job in later]
         if now >= self._planned_until:
+            # A change may lie beyond what is known now, and be known when a job comes.
             changes = self._signal.changes()
-            self._planned_until = float(changes[0]) if len(changes) else math.inf
+            self._planned_until = float(changes[0]) if len(changes) else self._signal.known_until
         self.deferred.difference_update(freed)
         self.deferred |= later
         self.released.difference_update(later)

@@ -142,7 +142,7 @@ class SlurmScheduling:
         self._states: list[str] = [""] * len(workload)
         self._restarts = [0] * len(workload)
         self._suspended = [0.0] * len(workload)
-        cluster.own_sizes = True
+        cluster.own_sizes = cluster.notes_refusals = True
         cluster.columns.update(_result_columns(workload, columns, reasons, on))
         cluster.columns.update(state=self._states, restart=self._restarts)
         if self.scheduler.suspends:
@@ -199,6 +199,8 @@ class SlurmScheduling:
             # Those that could run but for the caps are rejected by them.
             capped = cluster.budget is not None and not scheduler.refusal(job)
             self._reasons[job] = self._reasons[job] or ("PowerNotAvail" if capped else "BadConstraints")
+            if math.isnan(self._progress.ended[job]):
+                self._finish(job, now)
         if cluster.budget is not None:
             before, self._prospect = self._prospect, cluster.budget.prospect(cluster.now)
             changed |= before != self._prospect
@@ -366,13 +368,18 @@ class SlurmScheduling:
         return self.begin + (math.floor((now - self.begin) / interval) + 1.0) * interval
 
     def _start_by(self, cluster: Cluster, make_pass: Callable[[], list[Start]]) -> None:
-        """Makes a pass, and once more without the jobs that lack power, if there are any."""
-        if lacking := self._start(cluster, make_pass()):
+        """Makes a pass, and further ones without the jobs that lack power, as long as some lack it that is left."""
+        lacking, without = self._start(cluster, make_pass()), list[int]()
+        while lacking:
+            without += lacking
             for job in lacking:
                 self.scheduler.withdraw(job)
-            self._start(cluster, make_pass(), again=True)
-            for job in lacking:
-                self.scheduler.submit(job, self.begin + cluster.now)
+            assert cluster.budget is not None
+            if not cluster.budget.startable(cluster.now) >= 1:
+                break
+            lacking = self._start(cluster, make_pass(), again=True)
+        for job in without:
+            self.scheduler.submit(job, self.begin + cluster.now)
 
     def _start(self, cluster: Cluster, started: list[Start], *, again: bool = False) -> list[int]:
         """Starts jobs, see `_place`; after starts and ends others are suspended and resumed."""
@@ -394,7 +401,6 @@ class SlurmScheduling:
         lacking: list[int] = []
         if not started:
             return lacking
-        self._changed = self._untested = True
         idle = cluster.cores.idle
         self._note_reasons([one.job for one in started])
         for one in started:
@@ -414,6 +420,7 @@ class SlurmScheduling:
                 self.scheduler.take_back(one.job, self.begin + cluster.now)
                 continue
             cluster.start(one.job, placement)
+            self._changed = self._untested = True
             if self.names_nodes:
                 self._on[one.job] = self.scheduler.node_list(one.nodes)
             self._progress.started[one.job] = self.begin + cluster.now

@@ -573,6 +573,7 @@ class Engine(simpy.Environment):
     def _submit(self, job: int) -> None:
         if job in self._infeasible:
             self.cluster.refuse(job)
+            self._notified |= self.cluster.notes_refusals
         else:
             self.cluster.submit(job)
 

@@ -290,12 +290,29 @@ def make_model(group: str, spec: Model, platform: Platform) -> Any:
         platform: The platform.
 
     Raises:
-        ConfigError: The model does not exist.
+        ConfigError: The model does not exist, or there are settings without the class that takes them.
     """
     settings = model_settings(group, spec)
     if settings.get("_target_") is None and "path" not in settings:
+        _refuse_settings(group, settings)
         return None
     return _TYPES[group].make(settings, platform)
+
+
+def _refuse_settings(group: str, settings: Mapping[str, Any]) -> None:
+    """Refuses settings without a class, which would change nothing.
+
+    Raises:
+        ConfigError: There are some.
+    """
+    key = next((key for key, value in settings.items() if value is not None), None)
+    if key is None:
+        return
+    found = {name: _content(file) for name, file in options(group).items()}
+    takers = {name: one["_target_"] for name, one in found.items() if key in one and one.get("_target_")}
+    known = ", ".join(f"{target} ({name})" for name, target in takers.items())
+    told = "expected _target_ or path beside it, the class that takes it, got none"
+    raise ConfigError(f"{told}; hdsim's are {known}" if known else told, where=f"{group}.{key}")
 
 
 def model_settings(group: str, spec: Model) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from weakref import WeakMethod
 import numpy as np
 
 from hdsim.cluster import invariants
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, DecisionError
 from hdsim.results.moment import Shown
 from hdsim.results.result import Result
 from hdsim.scheduling.agent import Agent, make_agent
@@ -208,8 +208,10 @@ class Simulation:
             False at the end of the simulation.
 
         Raises:
-            DecisionError: A decision of the agent cannot be carried out.
+            DecisionError: A decision of the agent cannot be carried out, or the time is no number.
         """
+        if not isinstance(time, int | float | np.number) or math.isnan(time):
+            raise DecisionError(f"run_until: expected a time in seconds, got {time!r}")
         if self._is_final:
             return False
         env = self.env

@@ -6,11 +6,10 @@ import itertools
 import re
 from typing import Any
 
-import yaml
-
 from hdsim.errors import ConfigError, nearest
 from hdsim.site.formats import expand_nodes, fold_nodes, parse_date, split_list
 from hdsim.site.model import PARAMETERS, Site, site_of
+from hdsim.util.inputs import parse_yaml
 from hdsim.util.text import shown
 from hdsim.util.units import parse_duration
 
@@ -63,11 +62,16 @@ def _set(site: Site, key: str, value: str, text: str) -> Site:
     )
     if not isinstance(at, dict) or (parts[-1] not in at and not free):
         raise _unknown(parts, len(parts) - 1, at, text)
-    try:
-        at[parts[-1]] = yaml.safe_load(value)
-    except yaml.YAMLError:
-        at[parts[-1]] = value
+    at[parts[-1]] = value_of(value)
     return site_of(document, text)
+
+
+def value_of(text: str) -> Any:
+    """Returns the value of a change, which is YAML or else a text."""
+    try:
+        return parse_yaml(text, ConfigError, "a value", "")
+    except ConfigError:
+        return text
 
 
 def _unknown(parts: list[str], depth: int, at: Any, text: str) -> ConfigError:

@@ -109,6 +109,12 @@ def parse_dependency(
     return Dependency(tuple(made), one="?" in text)
 
 
+def named_jobs(text: str) -> list[str]:
+    """Returns the ids that a dependency names; none of a text in another form, which `parse_dependency` refuses."""
+    found = [_ITEM.fullmatch(part.strip()) for part in re.split(r"[,?]", text)]
+    return [item.partition("+")[0] for one in found if one for item in one[2].split(":")[1:]]
+
+
 def dependencies_of(columns: Mapping[str, Sequence[Any]]) -> dict[int, Dependency]:
     """Returns the dependencies of the jobs that have one, by row.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, nearest
+from hdsim.site.changes import value_of
 from hdsim.site.model import NodePower, Site
 
 #: Keys of runs by short words of changes; others that begin with ``power.`` or ``facility.`` are keys of runs.
@@ -39,14 +38,22 @@ class Electricity:
         return bool(self.power or self.facility)
 
 
-def electricity_of(changes: Sequence[str]) -> tuple[list[str], Electricity]:
+def electricity_of(changes: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[list[str], Electricity]:
     """Returns the changes that are rules of the site, and those of electricity.
 
+    Args:
+        changes: The changes.
+        keys: Those of the groups ``power``, unless there is a class of one's own, and ``facility``.
+
     Raises:
-        ConfigError: A change of electricity has no value, or those of power neither limit it nor let nodes sleep.
+        ConfigError: A key has two values; a change of electricity has no value or is none; or those of power neither
+            limit it nor let nodes sleep.
     """
-    rules, found = [], Electricity()
+    rules, found, given = [], Electricity(), list[str]()
     for text in changes:
+        given.append(text.partition("=")[0].strip())
+        if given[-1] in given[:-1] and given[-1] != "reserve" and not given[-1].endswith(("+", "-")):
+            raise ConfigError(f"expected one value of {given[-1]}, got a second one", where=text)
         key, sign, value = (part.strip() for part in text.partition("="))
         if key.partition(".")[0] not in _GROUPS or sign != "=":
             rules.append(text)
@@ -55,14 +62,22 @@ def electricity_of(changes: Sequence[str]) -> tuple[list[str], Electricity]:
         if not name or not value:
             message = "expected a change such as power.cap=0.8, power.suspend=600 or power.price=FILE"
             raise ConfigError(message, where=text)
-        try:
-            getattr(found, group)[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            getattr(found, group)[name] = value
+        getattr(found, group)[name] = value_of(value)
+    if not {"path", "_target_"} & set(found.power):
+        _check_keys("power", found.power, keys["power"])
+    _check_keys("facility", found.facility, keys["facility"])
     if found.power and not _ACTING & set(found.power):
         message = "expected power.cap or power.suspend beside it, without which it changes nothing"
         raise ConfigError(message, where=f"power.{next(iter(found.power))}")
     return rules, found
+
+
+def _check_keys(group: str, given: Iterable[str], keys: Sequence[str]) -> None:
+    known = {f"{group}.{key}" for key in keys} | {word for word, key in _WORDS.items() if key.startswith(group)}
+    for key in (f"{group}.{name}" for name in given):
+        if key not in known:
+            told = f"unknown key{nearest(key, known)}; allowed: {', '.join(sorted(known))}"
+            raise ConfigError(told, where=key)
 
 
 def with_power(site: Site) -> Site:

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hdsim.errors import ConfigError, nearest
 from hdsim.site.formats import UNLIMITED, parse_time
+from hdsim.util.inputs import parse_yaml
 from hdsim.util.text import shown
 from hdsim.util.units import parse_duration
 
@@ -357,10 +358,10 @@ def read_document(file: Path, expected: str, given: str) -> Any:
         if _BEGIN in lines and _END not in lines:
             expected = f"expected the line '{_END}' as 'hdsim site import' writes"
             raise ConfigError(f"{expected}, got a file that is cut off after line {len(lines)}", where=str(file))
-        return yaml.safe_load(text)
+        return parse_yaml(text, ConfigError, "YAML", file)
     except OSError as error:
         raise ConfigError(f"expected {expected}: {error.strerror}", where=given) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"expected YAML: {' '.join(str(error).split())}", where=str(file)) from None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from hdsim.errors import ConfigError
+from hdsim.site.dependencies import named_jobs
 from hdsim.site.jobs_table import YEAR
 from hdsim.site.model import Part, Seconds, Site, part_of, read_document, site_of
 from hdsim.util.arrays import objects
@@ -85,7 +86,27 @@ def read_plan(path: Path) -> tuple[Site, Workload]:
         part_of(Job, one, str(path), "at, cpus and runtime", f"jobs[{number}]") for number, one in enumerate(listed)
     ]
     jobs.sort(key=lambda job: job.at)
-    return site, _workload(site, jobs, str(path))
+    workload = _workload(site, jobs, str(path))
+    _check_ids(workload)
+    return site, workload
+
+
+def _check_ids(jobs: Workload) -> None:
+    """Checks that each job has an id of its own, and that dependencies name other jobs of the plan.
+
+    Raises:
+        ConfigError: One does not; slurmctld refuses a dependency on a job that it does not know, too.
+    """
+    ids = [str(one) for one in jobs.job_id.tolist()]
+    known = {*ids, *(name.partition("_")[0] for name in ids)}
+    for row, (name, text) in enumerate(zip(ids, jobs.further["dependency"].tolist(), strict=True)):
+        if name in ids[:row]:
+            raise ConfigError(f"expected ids that differ, got {name} twice", where=f"{jobs.source}: id")
+        for other in named_jobs(text or ""):
+            if other not in known or other == name:
+                allowed = ", ".join(one for one in ids if one != name) or "none"
+                told = f"expected ids of other jobs of the plan ({allowed}), got '{other}'"
+                raise ConfigError(told, where=f"{jobs.source}: job {name}: dependency")
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +138,7 @@ def _workload(site: Site, jobs: list[Job], source: str) -> Workload:
         submission_time=[job.at for job in jobs],
         runtime=[job.runtime for job in jobs],
         requested_cores=[job.cpus for job in jobs],
-        requested_time=np.maximum(limits, [job.runtime for job in jobs]),
+        requested_time=limits,
         walltime=limits,
         return_code=[int(job.fails) for job in jobs],
         user=numbers("user", [job.user for job in jobs]),

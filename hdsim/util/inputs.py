@@ -155,10 +155,26 @@ def parse_json(
         raise error(f"expected texts of whole characters, got the half {half} of one", where=where) from None
     except RecursionError:
         raise error("expected JSON, got lists and objects nested too deeply", where=where) from None
+    except KeyTwiceError as fault:
+        raise error(str(fault), where=where) from None
     except ValueError as fault:
         # An integer of more digits than Python converts.
         raise error(f"expected JSON: {str(fault).partition(';')[0]}", where=where) from None
     return value
+
+
+class KeyTwiceError(ValueError):
+    """A key that an object of JSON has twice."""
+
+
+def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Makes an object of JSON from its keys and values, for `parse_json`, which names a key that is there twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        key = next(key for key in made if keys.count(key) > 1)
+        raise KeyTwiceError(f"{key}: expected each key of an object once, got it twice")
+    return made
 
 
 def read_yaml(path: Path, error: type[HdsimError], what: str, *, several: bool = False, texts: bool = False) -> Any:
@@ -169,17 +185,59 @@ def read_yaml(path: Path, error: type[HdsimError], what: str, *, several: bool =
     Raises:
         HdsimError: The file is missing, is not YAML or UTF-8, or is nested too deeply.
     """
+    try:
+        return parse_yaml(regular_text(path), error, what, path, several=several, texts=texts)
+    except (OSError, ValueError) as fault:
+        raise error(f"expected {what}: {' '.join(str(fault).split())}", where=str(path)) from None
+
+
+def parse_yaml(
+    text: str, error: type[HdsimError], what: str, where: str | Path, *, several: bool = False, texts: bool = False
+) -> Any:
+    """Parses YAML; see `read_yaml`.
+
+    A key is in a mapping once, also ``on``, which is a text as a key. Numbers have no underscores: ``7_1`` is a text.
+
+    Raises:
+        HdsimError: It is not YAML, or is nested too deeply.
+    """
     import yaml
 
-    name = "BaseLoader" if texts else "SafeLoader"
-    loader = getattr(yaml, f"C{name}", getattr(yaml, name))
     try:
-        text = regular_text(path)
+        loader = _loader("BaseLoader" if texts else "SafeLoader")
         return list(yaml.load_all(text, loader)) if several else yaml.load(text, loader)
     except RecursionError:
-        raise error(f"expected {what}, got lists and objects nested too deeply", where=str(path)) from None
-    except (OSError, ValueError, yaml.YAMLError) as fault:
-        raise error(f"expected {what}: {' '.join(str(fault).split())}", where=str(path)) from None
+        raise error(f"expected {what}, got lists and objects nested too deeply", where=str(where)) from None
+    except (ValueError, yaml.YAMLError) as fault:
+        raise error(f"expected {what}: {' '.join(str(fault).split())}", where=str(where)) from None
+
+
+@cache
+def _loader(name: str) -> Any:
+    """Returns a loader of YAML; see `parse_yaml`."""
+    import yaml
+
+    base: Any = getattr(yaml, f"C{name}", getattr(yaml, name))
+
+    class Loader(base):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.tag == "tag:yaml.org,2002:bool":
+                        key.tag = self.DEFAULT_SCALAR_TAG
+                    if key.value in seen:
+                        told = f"the key {key.value} is there twice"
+                        raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+            tag = super().resolve(kind, value, implicit)
+            number = tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+            return self.DEFAULT_SCALAR_TAG if number and "_" in value and implicit[0] else tag
+
+    return Loader
 
 
 def _decoded(content: bytes, where: str, error: type[HdsimError]) -> str:

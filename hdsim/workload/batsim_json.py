@@ -19,7 +19,7 @@ import orjson
 from hdsim.errors import WorkloadError
 from hdsim.util.arrays import objects
 from hdsim.util.files import write_bytes
-from hdsim.util.inputs import parse_json, read_bytes
+from hdsim.util.inputs import keys_once, parse_json, read_bytes
 from hdsim.util.text import shown, unused
 from hdsim.util.units import LONGEST_TIME
 from hdsim.workload.pods import pod_columns, read_pods, written_pods
@@ -109,7 +109,7 @@ def read_document(path: str | Path) -> tuple[Any, str]:
         WorkloadError: The file cannot be read or is not JSON.
     """
     content, digest = read_bytes(path, WorkloadError, "workload file")
-    return parse_json(content, path, WorkloadError), digest
+    return parse_json(content, path, WorkloadError, pairs=keys_once), digest
 
 
 def jobs_of(data: Any, path: str, reference_gflops: float | None) -> RawJobs:

@@ -74,6 +74,25 @@ def test_a_job_that_has_missed_its_time_is_planned_anew(tmp_path: Path) -> None:
     assert result.starting_time.tolist() == [0, 3 * 3600]
 
 
+def test_a_change_beyond_the_horizon_of_the_first_plan_starts_jobs_that_wait_for_it(tmp_path: Path) -> None:
+    """The change at 48 h is unknown at 0 and at 20 h, and known when the job comes at 30 h."""
+    prices = [0.5] * 48 + [0.1] * 48 + [0.5] * 24
+    file = priced(tmp_path, prices)
+    rows = (tmp_path / "prices.csv").read_text().splitlines()
+    kept = [rows[0], *(rows[1 + hour] for hour in (0, 48, 96, 119))]
+    (tmp_path / "prices.csv").write_text("\n".join(kept) + "\n")
+    hour = 3600
+    workload = hdsim.Workload.from_columns(
+        submission_time=[0, 20 * hour, 30 * hour],
+        runtime=[hour, hour, hour],
+        requested_cores=[1, 1, 1],
+        extra={"slack": [10 * hour, 2 * hour, 30 * hour]},
+    )
+    result = hdsim.simulate(MACHINE, workload, deferring(defer="price", margin=0), facility=file, check=True)
+    assert result.starting_time.tolist() == [0, 20 * hour, 48 * hour]
+    assert result.metrics["jobs_unfinished"] == 0
+
+
 def study() -> Any:
     """The training of the learned plan, which has a replay of its own."""
     file = Path(__file__).parents[2] / "research" / "deferral.py"

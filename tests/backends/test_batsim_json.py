@@ -255,6 +255,8 @@ def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
         ('{"jobs": [], "profiles": {}}', ": jobs: expected at least one job, got an empty list"),
         ('{"jobs": [1]}', ": profiles: expected an object, got nothing"),
         ("", ":1:1: expected JSON: "),
+        ('{"jobs": [], "profiles": {"a": {}, "a": {}}}', ": a: expected each key of an object once, got it twice"),
+        ('{"jobs": [{"res": 1, "id": 1, "res": 2}]}', ": res: expected each key of an object once, got it twice"),
     ],
 )
 def test_no_workload_at_all(tmp_path: Path, content: str, message: str) -> None:

@@ -74,3 +74,14 @@ def test_a_training_from_standard_input_does_not_go_on(tmp_path: Path) -> None:
 
     (change,) = changed_inputs([{"kind": "workload", "path": "-", "sha256": "0"}], {})
     assert str(change) == "workload '-' (standard input, which cannot be read again)"
+
+
+def test_an_empty_text_is_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that other commands write into the working directory change no run of a site, whose `down` is empty."""
+    from hdsim.results.run_directory.inputs import changed_inputs, input_files
+
+    (tmp_path / "compare.csv").write_text("a\n1\n")
+    monkeypatch.chdir(tmp_path)
+    config = {"site": {"down": "", "nodes": ["", "compare.csv"]}}
+    assert list(input_files(config)) == [("site.nodes", Path("compare.csv"))]
+    assert changed_inputs([], {"site": {"down": ""}}) == []

@@ -278,3 +278,36 @@ def test_stable_baselines_trains_on_a_batch() -> None:
         assert model.num_timesteps == 64
     finally:
         vector.close()
+
+
+@pytest.mark.parametrize("objective", ["avg_job_slowdown", "energy_consumption"])
+def test_a_metric_that_few_episodes_define_is_nan_of_the_others(objective: str) -> None:
+    """Every sixth episode has a job with slack, on compiled environments and on others."""
+    slack = np.full(60, np.nan)
+    slack[::15] = 3600.0
+    workload = hdsim.Workload.from_columns(
+        submission_time=np.arange(60.0), runtime=[30.0] * 60, requested_cores=[1] * 60, extra={"slack": slack}
+    )
+    vector = hdsim.make_vec(
+        6,
+        platform=hdsim.Platform.homogeneous(nodes=4, cores_per_node=1),
+        workload=workload,
+        jobs=3,
+        action="job",
+        observation="jobs",
+        objective=objective,
+        workers=1,
+    )
+    try:
+        _, info = vector.reset(seed=1)
+        missed: list[float] = []
+        while len(missed) < 60:
+            *_, info = vector.step(info["action_mask"].argmax(axis=1))
+            if "metrics" in info:
+                one = info["metrics"].get("deadlines_missed", np.full(6, np.nan))
+                missed += one[info["_metrics"]].tolist()
+                assert not np.isnan(info["metrics"]["makespan"][info["_metrics"]]).any()
+        assert 0 < missed.count(0.0) < len(missed)
+        assert np.isnan(missed).sum() == len(missed) - missed.count(0.0)
+    finally:
+        vector.close()

@@ -233,3 +233,17 @@ def test_batches_of_environments_go_by_events() -> None:
         if over:
             break
     vector.close()
+
+
+def test_expected_completion_adds_up_while_jobs_wait_for_nodes_that_boot() -> None:
+    """A job whose nodes boot has no date at which it is expected to end."""
+    options: dict[str, Any] = {"power": "states", "timeouts": [1, None]}
+    env = SchedulingEnv(sleeping(), spaced(5, 40), "suspend", "node_states", "expected_completion", **options)
+    total, over = 0.0, False
+    env.reset(seed=1)
+    while not over:
+        _, reward, over, _, _ = env.step(0)
+        total += reward
+    assert env.result is not None
+    assert env.result.metrics["boots"] > 0
+    assert total == pytest.approx(-env.result.jobs["turnaround_time"].sum())

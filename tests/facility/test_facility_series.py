@@ -100,6 +100,7 @@ def test_integrals_of_steps_of_any_length() -> None:
     [
         (["2026-03-01T00:00Z,1", "2026-03-01T00:00Z,1"], r":3: expected a later time than in the row before"),
         (["2026-03-01T00:00Z,1", "2026-03-01T01:00Z,x"], r":3: price: expected a number, got 'x'"),
+        (["2026-03-01T00:00Z,1", "2026-03-01T01:00Z,1_0"], r":3: price: expected a number, got '1_0'"),
         (["2026-03-01T00:00Z,1", "2026-03-01T01:00Z,"], r":3: price: expected a number, got ''"),
         (["2026-03-01T00:00Z,1", "01.03.2026 01:00,1"], r":3: expected a date such as .* got '01.03.2026 01:00'"),
         (["2026-03-01T00:00,1", "2026-03-01T01:00,1"], r":2: expected facility.timezone, such as Europe/Berlin"),
@@ -109,6 +110,12 @@ def test_integrals_of_steps_of_any_length() -> None:
 def test_faults_of_files_have_their_line(tmp_path: Path, rows: list[str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         made(written(tmp_path / "series.csv", rows), dates(epoch(2026, 3, 1)))
+
+
+def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "series.csv").write_text("2026-03-01T00:00Z,1\n2026-03-01T01:00Z,2\n2026-03-01T02:00Z,3\n")
+    with pytest.raises(ConfigError, match="expected a header such as time,price, got '2026-03-01T00:00Z,1'"):
+        made(str(tmp_path / "series.csv"), dates(epoch(2026, 3, 1)))
 
 
 def test_negative_prices_are_allowed_and_negative_intensities_are_not(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hdsim.learning.training.records import Records
+from hdsim.learning.training.run import _write_evaluation
 from hdsim.util.files import csv_fields, csv_text, replacing
 
 
@@ -60,6 +63,24 @@ def test_a_resumed_training_leaves_no_row_twice(tmp_path: Path) -> None:
     resumed.row(7)
     assert [row["step"] for row in read(tmp_path / "progress.csv")] == ["0", "1", "7"]
     assert [row["step"] for row in read(tmp_path / "actions.csv")] == ["0", "1", "7"]
+
+
+def test_a_metric_that_some_episodes_and_windows_do_not_define_counts_in_those_that_do(tmp_path: Path) -> None:
+    records = Records(tmp_path, ["a", "b"], tensorboard=False)
+    step(records)
+    for metrics in ({"missed": 2.0, "wait": 1.0}, {"wait": 3.0}, {"missed": math.nan, "wait": 5.0}):
+        records.episode(-1.0, 4, metrics)
+    row = records.row(0)
+    assert (row["episode_missed"], row["episode_wait"], row["episode_return"]) == (2.0, 3.0, -1.0)
+    windows = [
+        SimpleNamespace(metrics={"missed": 2.0, "wait": 1.0}),
+        SimpleNamespace(metrics={"wait": 3.0, "new": 4.0}),
+    ]
+    _write_evaluation(tmp_path / "evaluation.csv", {"fcfs": windows})
+    assert read(tmp_path / "evaluation.csv") == [
+        {"agent": "fcfs", "window": "0", "missed": "2", "wait": "1", "new": "nan"},
+        {"agent": "fcfs", "window": "1", "missed": "nan", "wait": "3", "new": "4"},
+    ]
 
 
 def test_a_write_that_fails_keeps_the_old_file_and_names_it(tmp_path: Path) -> None:

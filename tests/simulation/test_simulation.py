@@ -452,3 +452,26 @@ def test_a_model_is_a_name_or_settings(group: str) -> None:
     workload = hdsim.Workload.from_columns(submission_time=[0], runtime=[1], requested_cores=[1])
     with pytest.raises(ConfigError, match=rf"^{group}: expected a name or a mapping, got NoneType; names: .*none"):
         hdsim.simulate(platform, workload, "fcfs", **{group: None})
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"power": {"cap": 0.8}}, r"power\.cap: expected _target_ or path .*hdsim\.power\.PowerManagement \(cap\)"),
+        ({"failures": {"mtbf": "3h"}}, r"failures\.mtbf: .*hdsim\.failures\.Exponential \(exponential\)"),
+        ({"contention": {"memory_bound_fraction": 0.5}}, r"contention\.memory_bound_fraction: .*\(fair_share\)"),
+        ({"network": {"_target_": None, "sharing": "equal"}}, r"network\.sharing: .*\(fluid\)"),
+        ({"network": {"foo": 1}}, r"network\.foo: expected _target_ or path beside it, .* got none$"),
+    ],
+)
+def test_settings_of_a_model_without_its_class_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        hdsim.simulate(machine(), jobs((0, 10, 1)), "easy", **settings)
+
+
+@pytest.mark.parametrize("time", [math.nan, "60"])
+def test_a_time_to_run_until_is_a_number(time: Any) -> None:
+    simulation = hdsim.Simulation(machine(), jobs((0, 10, 1), (100, 10, 1)), "easy")
+    with pytest.raises(DecisionError, match="run_until: expected a time in seconds, got"):
+        simulation.run_until(time)
+    assert simulation.run_until(50)

@@ -86,3 +86,54 @@ def test_gpus_of_a_plan_are_numbers_or_have_a_type(tmp_path: Path) -> None:
     site, jobs = read_plan(path)
     with pytest.raises(WorkloadError, match='job 1: gpus: expected one of gpu:a100, got "gpu:v100"'):
         jobs_table(columns_of(jobs), site)
+
+
+def test_a_job_is_planned_with_its_limit_though_it_would_run_longer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Job 3 ends at its limit, before the reservation of job 2 begins."""
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        """
+nodes: {n: {nodes: "n[1-4]", cpus: 8}}
+slurm: {parameters: {batch_sched_delay: 0, bf_interval: 1}}
+jobs:
+- {cpus: 16, runtime: 90min, time: 90min}
+- {cpus: 32, runtime: 10min, time: 30min, at: 10}
+- {cpus: 8, runtime: 3h, time: 1h, at: 20}
+""",
+        encoding="utf-8",
+    )
+    _, jobs = read_plan(path)
+    assert jobs.requested_time.tolist() == [5400, 1800, 3600]
+    run("plan", str(path))
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[1:]]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert [row[2] for row in cells] == ["0 s", "1 h 30 min", "20 s"]
+
+
+def test_tasks_of_an_array_need_no_quotes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """YAML 1.1 takes 7_1 for the number 71."""
+    path = tmp_path / "plan.yaml"
+    tasks = "\n".join(f"- {{id: 7_{task}, cpus: 8, runtime: 1h, array_limit: 2}}" for task in (1, 2, 3))
+    path.write_text(f'nodes: {{n: {{nodes: "n[1-4]", cpus: 8}}}}\njobs:\n{tasks}\n', encoding="utf-8")
+    run("plan", str(path))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [(line[0], line[-1]) for line in lines] == [("7_1", "-"), ("7_2", "-"), ("7_3", "JobArrayTaskLimit")]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        ("[{id: a, runtime: 1}, {id: a, runtime: 1}]", "expected ids that differ, got a twice"),
+        ("[{runtime: 1}, {id: 1, runtime: 1}]", "expected ids that differ, got 1 twice"),
+        ("[{runtime: 1, dependency: 'afterok:9'}, {runtime: 1}]", r"job 1: dependency: .* \(2\), got '9'"),
+        ("[{runtime: 1, dependency: 'afterok:1'}]", r"job 1: dependency: .* \(none\), got '1'"),
+        ("[{runtime: 1, runtime: 2}]", "the key runtime is there twice"),
+    ],
+)
+def test_ids_of_a_plan_and_keys_are_there_once(tmp_path: Path, jobs: str, message: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"nodes: {{n: {{nodes: n1}}}}\njobs: {jobs}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        read_plan(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from test_whatif import recorded_folder
 
 from hdsim.agents.slurm import SlurmAgent
 from hdsim.errors import ConfigError
+from hdsim.facility.model import KEYS
 from hdsim.platform.model import Platform
 from hdsim.results import series
 from hdsim.results.result import Result
 from hdsim.simulation.simulation import simulate
 from hdsim.site.electricity import assumed, electricity_of, with_power
 from hdsim.site.model import NodePower, Site
+from hdsim.site.plans import read_plan
 from hdsim.site.platform import platform_document
 
 _CLASS = "hdsim.power.PowerManagement"
@@ -112,7 +115,8 @@ def test_caps_are_refused_beside_preemption() -> None:
 
 
 def test_changes_of_electricity_are_keys_of_runs() -> None:
-    rules, found = electricity_of(
+    read = partial(electricity_of, keys={"power": ("cap", "cap_kind", "exclude", "suspend_time"), "facility": KEYS})
+    rules, found = read(
         [
             "power.suspend=600",
             "power.cap=0.8",
@@ -126,10 +130,21 @@ def test_changes_of_electricity_are_keys_of_runs() -> None:
     assert found.power == {"suspend_time": 600, "cap": 0.8}
     assert found.facility == {"price": "p.csv", "pue": 1.3}
     with pytest.raises(ConfigError, match=r"power\.cap=: expected a change such as power\.cap=0\.8"):
-        electricity_of(["power.cap="])
+        read(["power.cap="])
     for change in ("power.cap_kind=soft", "power.exclude=[n1]"):
         with pytest.raises(ConfigError, match=r"expected power.cap or power.suspend beside it"):
-            electricity_of(["power.price=0.1", change])
+            read(["power.price=0.1", change])
+    for changes, told in (
+        (["power.capp=0.9"], r"power\.capp: unknown key \(did you mean 'power\.cap'\?\)"),
+        (["power.cap.machine=0.9"], r"power\.cap\.machine: unknown key"),
+        (["facility.prize=0.9"], r"facility\.prize: unknown key \(did you mean 'facility\.price'\?\)"),
+        (["power.cap=0.9", "power.cap=0.8"], r"power\.cap=0\.8: expected one value of power\.cap, got a second one"),
+        (["qos.a.priority=3", "qos.a.priority=4"], r"expected one value of qos\.a\.priority"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            read(changes)
+    assert read(["nodes.n+=2", "nodes.n+=3"])[0] == ["nodes.n+=2", "nodes.n+=3"]
+    assert read(["power.price=1_000"])[1].facility == {"price": "1_000"}
 
 
 def test_a_site_without_watts_has_no_caps_and_a_warning_instead_of_costs(caplog: pytest.LogCaptureFixture) -> None:
@@ -167,3 +182,52 @@ def test_energy_cost_and_boots_stand_beside_the_waits(
     assert float(lines["boots"][2]) >= 0 and float(lines["cost (EUR)"][2]) > 0
     page = Path("answer.html").read_text(encoding="utf-8")
     assert "Electricity" in page and "cost (EUR)" in page and "power.cap=235" in page
+
+
+def planned(folder: Path, jobs: str, cap: Any) -> Result:
+    """A checked replay of jobs on four nodes of eight cores, of which 16 draw 560 W, under a cap."""
+    path = folder / "plan.yaml"
+    nodes = '{n: {nodes: "n[1-4]", cpus: 8, cores_per_socket: 8, power: {on: 100, core: 10}}}'
+    path.write_text(f"nodes: {nodes}\njobs:{jobs}", encoding="utf-8")
+    site, workload = read_plan(path)
+    platform = Platform.from_dict(platform_document(site), "plan")
+    return simulate(platform, workload, SlurmAgent(site), power={"_target_": _CLASS, "cap": cap}, check=True)
+
+
+def test_jobs_behind_several_that_never_get_power_start(tmp_path: Path) -> None:
+    """The cap falls before b, c and d have cores, each of which leaves none for e in a pass of its own."""
+    (tmp_path / "cap.csv").write_text("time,watts\n0,700\n100,600\n")
+    jobs = """
+- {id: a, cpus: 16, runtime: 200, time: 5min}
+- {id: b, cpus: 24, runtime: 1h, time: 1h, at: 10}
+- {id: c, cpus: 25, runtime: 1h, time: 1h, at: 10}
+- {id: d, cpus: 26, runtime: 1h, time: 1h, at: 10}
+- {id: e, cpus: 14, runtime: 100, time: 5min, at: 20}
+"""
+    result = planned(tmp_path, jobs, str(tmp_path / "cap.csv"))
+    assert np.isnan(result.starting_time).tolist() == [False, True, True, True, False]
+    assert result.starting_time[-1] < 300
+    assert result.columns["reason"].tolist()[1:4] == ["PowerNotAvail"] * 3
+    assert result.metrics["seconds_above_cap"] == 0
+
+
+def test_jobs_that_no_cap_lets_run_end_the_wait_of_those_that_depend_on_them(tmp_path: Path) -> None:
+    """Nothing else happens when b and e are turned away."""
+    jobs = """
+- {id: a, cpus: 8, runtime: 100, time: 5min}
+- {id: b, cpus: 30, runtime: 1h, time: 1h, at: 200}
+- {id: c, cpus: 8, runtime: 100, time: 5min, dependency: "afterany:b"}
+- {id: d, cpus: 8, runtime: 100, time: 5min, dependency: "afterok:b"}
+- {id: e, cpus: 30, runtime: 1h, time: 1h, at: 900}
+"""
+    result = planned(tmp_path, jobs, 600)
+    found = dict(zip(result.workload.job_id.tolist(), result.columns["reason"].tolist(), strict=True))
+    assert found == {
+        "a": "None",
+        "b": "PowerNotAvail",
+        "c": "Dependency",
+        "d": "DependencyNeverSatisfied",
+        "e": "PowerNotAvail",
+    }
+    starts = dict(zip(result.workload.job_id.tolist(), result.starting_time.tolist(), strict=True))
+    assert 200 <= starts["c"] < 300

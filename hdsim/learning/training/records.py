@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,8 +54,9 @@ class Records:
             self._losses[name].append(value)
 
     def episode(self, total: float, length: int, metrics: Mapping[str, float]) -> None:
-        """Records a finished episode."""
-        self._episodes.append({"return": total, "length": float(length), **metrics})
+        """Records a finished episode; a metric that it does not define counts in no mean."""
+        defined = {name: value for name, value in metrics.items() if not math.isnan(value)}
+        self._episodes.append({"return": total, "length": float(length), **defined})
 
     def row(self, step: int, **numbers: float) -> dict[str, float]:
         """Completes a row at a step, adds further numbers, and writes the files.
@@ -64,7 +66,10 @@ class Records:
         if self.rows and self.rows[-1]["step"] == step:
             return self.rows[-1]
         counts = self._counts
-        episodes = {name: [episode[name] for episode in self._episodes] for name in (self._episodes or [{}])[0]}
+        episodes: dict[str, list[float]] = defaultdict(list)
+        for episode in self._episodes:
+            for name, value in episode.items():
+                episodes[name].append(value)
         row = {
             "step": step,
             **numbers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -72,10 +73,10 @@ def _test(training: Training, directory: Path) -> tuple[Any, dict[str, Any]]:
 
 def _write_evaluation(path: Path, replays: Mapping[str, Sequence[Any]]) -> None:
     """Writes evaluation.csv: one row per agent and test window, with the metrics of the replay."""
-    first = next(iter(replays.values()))[0].metrics
-    names = [name for name in first if name != "jobs_per_second"]
+    found = dict.fromkeys(name for results in replays.values() for result in results for name in result.metrics)
+    names = [name for name in found if name != "jobs_per_second"]
     rows = [
-        [agent, window, *(f"{result.metrics[name]:.9g}" for name in names)]
+        [agent, window, *(f"{result.metrics.get(name, math.nan):.9g}" for name in names)]
         for agent, results in replays.items()
         for window, result in enumerate(results)
     ]

@@ -160,8 +160,10 @@ def _files(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         for child in value if isinstance(value, list | tuple) else [value]:
             if isinstance(child, Mapping):
                 yield from _files(child, f"{prefix}{key}.")
-            elif isinstance(child, str | Path) and (
-                is_input(Path(child)) or (key == "path" and (Path(child) / _SITE).is_file())
+            elif (
+                isinstance(child, str | Path)
+                and str(child)  # an empty text names no file, least of all the working directory
+                and (is_input(Path(child)) or (key == "path" and (Path(child) / _SITE).is_file()))
             ):
                 yield f"{prefix}{key}".removesuffix(".path"), str(child)
 
