@@ -16,7 +16,8 @@ import click
 import numpy as np
 
 from hdsim.cli.parameters import FILE, FOLDER
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, nearest
+from hdsim.util.text import shown
 
 if TYPE_CHECKING:
     from hdsim.report.whatif import Amount
@@ -269,15 +270,33 @@ def _rejected(before: Result, after: Result) -> dict[str, int]:
 
 
 def _in_reservations(jobs: Workload, before: Site, after: Site) -> Workload:
-    """Returns jobs of which those of the users and accounts of new reservations ask for them while they last."""
+    """Returns jobs of which those of the users and accounts of new reservations ask for them while they last.
+
+    As in slurmctld, an account stands for those below it, too.
+
+    Raises:
+        ConfigError: A reservation is for a user or an account that neither the log nor the associations have.
+    """
     from hdsim.site.workload import names
 
     new = {name: one for name, one in after.reservations.items() if name not in before.reservations}
     asked = np.array(jobs.further.get("reservation", np.full(len(jobs), None, object)), object)
-    submitted = jobs.original_submission_time
-    users, accounts = (np.array(names(jobs, column), object) for column in ("user", "group"))
+    submitted, rows = jobs.original_submission_time, after.associations
+    users, accounts = (np.array([str(name) for name in names(jobs, column)], object) for column in ("user", "group"))
+    known = {
+        "user": {*users.tolist(), *(row.user for row in rows if row.user)},
+        "account": {*accounts.tolist(), *(row.account for row in rows)},
+    }
     for name, one in new.items():
+        for kind, given in (("user", one.users), ("account", one.accounts)):
+            for wrong in sorted({*given} - known[kind]):
+                told = f"expected {kind}s of the log or of the associations, got {shown(wrong)}"
+                raise ConfigError(told + nearest(wrong, sorted(known[kind])), where=f"reservation {name}: {kind}s")
         if one.users or one.accounts:
-            own = np.isin(users.astype(str), one.users) | np.isin(accounts.astype(str), one.accounts)
+            below, last = set(one.accounts), 0
+            while len(below) > last:
+                last = len(below)
+                below |= {row.account for row in rows if not row.user and row.parent in below}
+            own = np.isin(users, one.users) | np.isin(accounts, sorted(below))
             asked[own & (submitted >= one.start) & (submitted < one.end)] = name
     return dataclasses.replace(jobs, further={**jobs.further, "reservation": asked}) if new else jobs

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from test_site_replay import make_site, run, site_folder
 
+import hdsim
+from hdsim.cli.whatif import _in_reservations
 from hdsim.errors import ConfigError
 from hdsim.report.whatif import calibration_text
 from hdsim.site.accounts import accounts_of
@@ -140,6 +142,26 @@ def test_waits_before_and_after_are_printed_and_drawn(
     assert "mean wait: of no job, as none runs before and after the changes\n" in capsys.readouterr().out
     page = (tmp_path / "answer.html").read_text(encoding="utf-8")
     assert "partition.short.max_time=5min" in page and "Partitions" in page
+
+
+def test_a_reservation_is_for_known_users_and_for_accounts_with_those_below_them() -> None:
+    site = make_site(associations=[{"account": "chem"}, {"account": "lab", "parent": "chem"}, {"account": "bio"}])
+    jobs = hdsim.Workload.from_columns(
+        submission_time=[0.0, 10.0, 20.0],
+        original_submission_time=[_FIRST, _FIRST + 10.0, _FIRST + 20.0],
+        runtime=[5.0] * 3,
+        requested_cores=[1] * 3,
+        user=[1, 2, 3],
+        group=[1, 2, 3],
+        names={"user": {1: "ada", 2: "bob", 3: "eve"}, "group": {1: "lab", 2: "bio", 3: "chem"}},
+    )
+    text = f"reserve=n1,start={_FIRST},duration=1h,name=mine"
+    for who, own in (("accounts=chem", [0, 2]), ("users=bob", [1]), ("users=bob,accounts=lab", [0, 1])):
+        asked = _in_reservations(jobs, site, changed(site, [f"{text},{who}"])).further["reservation"]
+        assert np.flatnonzero(asked == "mine").tolist() == own, who
+    for who in ("users=bobb", "accounts=chemie"):
+        with pytest.raises(ConfigError, match=r"reservation mine: (user|account)s: expected .* got .* \(did you mean"):
+            _in_reservations(jobs, site, changed(site, [f"{text},{who}"]))
 
 
 @pytest.mark.parametrize(
