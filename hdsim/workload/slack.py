@@ -22,7 +22,7 @@ def slack_of(workload: Workload) -> Floats | None:
     """Returns the (J,) seconds for which each start may be put off, NaN for jobs that declare none; None without any.
 
     They are the column `slack`, or else `deadline` (s on the clock of the submission times, for the end of a job)
-    minus submission and requested time, whatever part of the trace is replayed.
+    minus submission and requested time, at least 0, whatever part of the trace is replayed. Negative ones are none.
 
     Raises:
         WorkloadError: A column has other values than numbers.
@@ -30,7 +30,9 @@ def slack_of(workload: Workload) -> Floats | None:
     if SLACK in workload.own_names:
         slack = _numbers(workload, SLACK)
     elif DEADLINE in workload.own_names:
-        slack = _numbers(workload, DEADLINE) - workload.original_submission_time - workload.requested_time
+        deadline = _numbers(workload, DEADLINE)
+        left = np.maximum(deadline - workload.original_submission_time - workload.requested_time, 0.0)
+        slack = np.where(deadline >= 0, left, np.nan)
     else:
         return None
     slack = np.where(slack >= 0, slack, np.nan)

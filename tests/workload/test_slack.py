@@ -51,6 +51,9 @@ def test_columns_declare_slack_or_deadlines() -> None:
     assert np.array_equal(declared, [60, np.nan, np.nan], equal_nan=True)  # type: ignore[arg-type]
     deadline = slack_of(jobs(3, extra={"deadline": [5100.0, 5101.0, 6000.0]}))
     assert deadline is not None and deadline.tolist() == [100, 100, 998]
+    # One that not even a start at once meets leaves no slack, and is missed by any later start; -1 is none.
+    early = slack_of(jobs(3, extra={"deadline": [10.0, -1.0, float("nan")]}))
+    assert np.array_equal(early, [0, np.nan, np.nan], equal_nan=True)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected numbers of seconds in the column slack"):
         slack_of(jobs(3, extra={"slack": ["a", "b", "c"]}))
 
