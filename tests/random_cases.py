@@ -303,6 +303,8 @@ def make(number: int, jobs: int | None = None) -> Case:
     tame = kind != "resizes" or jobs is None
     if kind in ("memory", "speeds", "contention", "everything", "resizes") and rng.random() < 0.3 and tame:
         power = managed(rng, document, rows, classic)
+        if exact:
+            rows[:] = uneven(rng, rows)
     plain = classic is not None and classic.backfill in ("none", "greedy") and contention == "none"
     if plain and not (power or failing) and rng.random() < 0.5:
         power = sleeping(rng, document, times)
@@ -399,6 +401,26 @@ def managed(
     power["soft"] = classic is None or classic.backfill not in ("none", "greedy")
     power["slows"] = not power["soft"] and bool(rng.random() < 0.5)
     return power
+
+
+def uneven(rng: np.random.Generator, rows: list[ref.Job]) -> list[ref.Job]:
+    """Gives jobs with whole numbers of seconds times with many digits: at frequencies no end is an exact sum."""
+    made, later = [], 0.0
+    for job in rows:
+        factor = float(rng.uniform(1, 1.01))
+        submit, requested, walltime = job.submit + later, job.requested * factor, job.walltime * factor * 1.37
+        made.append(
+            replace(
+                job,
+                submit=submit,
+                origin=submit,
+                runtime=job.runtime * factor,
+                requested=requested,
+                walltime=walltime,
+            )
+        )
+        later += float(rng.uniform(0, 0.01))
+    return made
 
 
 STATES = {"completed": "COMPLETED_SUCCESSFULLY", "killed": "COMPLETED_WALLTIME_REACHED", "failed": "COMPLETED_FAILED"}

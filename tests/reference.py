@@ -1344,10 +1344,14 @@ class Site:
             ends = [(min(run.due(), limit(run)), run) for run in self.running.values()]
             times = [end for end, _ in ends]
             times += [job.submit for job in self.jobs[arrived : arrived + 1]] + changes[:1]
-            times += [self._next_change(node) for node in range(len(self.sleep))]
-            steps = [time for time, _ in self.cap if time > self.now]
-            only_step, before = min(steps, default=math.inf) < min(times, default=math.inf), self.limit()
-            times += steps
+            # No pass is made where the cap falls or a node begins to go down, nor at other changes of nodes without
+            # a cap.
+            silent = [time for time, _ in self.cap if time > self.now]
+            for node in range(len(self.sleep)):
+                calls = self.cap and not self.soft and self.state[node] != "up"
+                (times if calls else silent).append(self._next_change(node))
+            only_silent, before = min(silent, default=math.inf) < min(times, default=math.inf), self.limit()
+            times += silent
             assert times, f"jobs {self.queue} are left that can never run"
             self.now = min(times)
             # Nodes of jobs that end now are idle in the pass, also where the time-out is 0.
@@ -1375,7 +1379,7 @@ class Site:
             while arrived < len(self.jobs) and self.jobs[arrived].submit == self.now:
                 self.queue.append(arrived)
                 arrived += 1
-            if not only_step or (self.limit() > before and not self.soft):
+            if not only_silent or (self.limit() > before and not self.soft):
                 self.decide(self)
             self._rates()
             held = [self.platform.processors[p].gpu for run in self.running.values() for p in run.processors]
