@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hdsim.cli.parameters import FILE
+from hdsim.cli.parameters import OUTPUT
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -24,7 +24,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option("--agent", metavar="AGENT", help='The agent: a Python file, a name, or "NAME KEY=VALUE ...".')
 @click.option("--name", default="", metavar="NAME", help="Its name in tables, by default that of --agent.")
 @click.option("--traces", type=click.IntRange(1), metavar="N", help="Fewer test windows of each case, for a try.")
-@click.option("-o", "--output", type=FILE, metavar="FILE", help="Where it goes  [default: submission.json].")
+@click.option("-o", "--output", type=OUTPUT, metavar="FILE", help="Where it goes  [default: submission.json].")
 def bench(
     what: str | None, names: tuple[str, ...], agent: str | None, name: str, traces: int | None, output: Path | None
 ) -> None:

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-#: Paths of files and folders, of files, and of folders, which need not exist.
+from hdsim.util.files import writable
+
+
+class _Output(click.Path):
+    """Paths of files to write, whose folder is looked for before the work that fills them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path.
+
+        Raises:
+            ConfigError: Its folder is missing or cannot be written.
+        """
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        number = errno.EACCES if path.parent.is_dir() else errno.ENOTDIR if path.parent.exists() else errno.ENOENT
+        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+            with writable("a place", path):
+                raise OSError(number, os.strerror(number), str(path))
+        return path
+
+
+#: Paths of files and folders, of files, and of folders, which need not exist, and of files to write.
 PATH = click.Path(path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
+OUTPUT = _Output(dir_okay=False, path_type=Path)
 
 
 class Parsed(click.ParamType):

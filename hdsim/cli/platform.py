@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hdsim.cli.completion import input_file
-from hdsim.cli.parameters import FILE
+from hdsim.cli.parameters import OUTPUT
 from hdsim.util import resources
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def validate(file: str, types: Path | None) -> None:
     type=click.Choice(["simgrid", "json", "kubernetes"]),
     help="Format.  [default: simgrid; json for manifests of nodes]",
 )
-@click.option("-o", "--output", type=FILE, help="File to write  [default: stdout]")
+@click.option("-o", "--output", type=OUTPUT, help="File to write  [default: stdout]")
 def convert(file: str, types: Path | None, to: str | None, output: Path | None) -> None:
     """Write a platform for Batsim, as JSON, or as Kubernetes nodes.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from hdsim.cli.parameters import FILE, FOLDER
+from hdsim.cli.parameters import FILE, FOLDER, OUTPUT
 from hdsim.errors import ConfigError, nearest
 from hdsim.util.text import shown
 
@@ -46,7 +46,7 @@ _MANY = 5_000
     type=FILE,
     help="What accounts have used at the begin, as 'sshare -a -P' printed it  [default: that of the log before].",
 )
-@click.option("--html", type=FILE, help="Write a page as well.")
+@click.option("--html", type=OUTPUT, help="Write a page as well.")
 def whatif(
     site: Path, changes: tuple[str, ...], begin: str | None, end: str | None, usage: Path | None, html: Path | None
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdsim.cli.completion import input_file
-from hdsim.cli.parameters import FILE, Parsed, list_of
+from hdsim.cli.parameters import OUTPUT, Parsed, list_of
 from hdsim.errors import WorkloadError
 from hdsim.util.text import number_in
 
@@ -35,7 +35,7 @@ _BSP_OPTIONS = ("supersteps", "communication", "pattern", "imbalance", "latency"
 
 _file = input_file("workloads")
 _platform = click.option("--platform", metavar="FILE", help="Platform to replay on: a file or a bundled name.")
-_output = click.option("-o", "--output", required=True, type=FILE, help="File to write.")
+_output = click.option("-o", "--output", required=True, type=OUTPUT, help="File to write.")
 _arrival_factor = click.option(
     "--arrival-factor", type=float, default=1.0, show_default=True, help="Multiply inter-arrival times."
 )

@@ -126,6 +126,17 @@ def test_faults_and_warnings_are_single_messages(hdsim: Run, trace: Path, tmp_pa
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("place", ["no/page.html", "file/page.html"])
+@pytest.mark.parametrize("command", ["whatif lab --html", "compare runs --html", "compare runs --latex", "bench x -o"])
+def test_the_place_of_a_page_is_looked_at_before_the_work(hdsim: Run, tmp_path: Path, command: str, place: str) -> None:
+    """The site and the runs do not exist, either: that would be the second fault."""
+    (tmp_path / "file").write_text("")
+    done = hdsim(*command.split(), place)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"hdsim: error: {place}: expected a place that can be written: N")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_convert_to_json_and_back(trace: Path, tmp_path: Path) -> None:
     call("convert", trace, "-o", tmp_path / "t.json.gz")
     call("convert", tmp_path / "t.json.gz", "-o", tmp_path / "back.swf")

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from hdsim.cli.kwok.options import kubeconfig
-from hdsim.cli.parameters import FILE
+from hdsim.cli.parameters import OUTPUT
 from hdsim.errors import ConfigError
 
 
 @click.command()
 @kubeconfig
-@click.option("-o", "--output", required=True, type=FILE, help="File to write: JSON lines.")
+@click.option("-o", "--output", required=True, type=OUTPUT, help="File to write: JSON lines.")
 @click.option("--scheduler-name", default="default-scheduler", show_default=True, help="Scheduler to record.")
 @click.option("--bindings", type=click.IntRange(1), help="End after so many bindings.")
 @click.option(
