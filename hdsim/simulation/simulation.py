@@ -210,7 +210,11 @@ class Simulation:
         Raises:
             DecisionError: A decision of the agent cannot be carried out, or the time is no number.
         """
-        if not isinstance(time, int | float | np.number) or math.isnan(time):
+        try:
+            is_time = time <= math.inf
+        except TypeError:
+            is_time = False
+        if not is_time:
             raise DecisionError(f"run_until: expected a time in seconds, got {time!r}")
         if self._is_final:
             return False
