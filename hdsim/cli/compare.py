@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hdsim.cli import completion
-from hdsim.cli.parameters import FOLDER, OUTPUT, PATH, figure_format
+from hdsim.cli.parameters import FILE, FOLDER, PATH, figure_format
 from hdsim.errors import ConfigError
 
 #: Largest number of scenarios each of which is printed with its intervals and differences.
@@ -56,8 +56,8 @@ _MOST_SCHEDULES = 8
 )
 @click.option("--details", is_flag=True, help="Print intervals and differences also of more than two scenarios.")
 @click.option("--strict", is_flag=True, help="Refuse runs that did not finish, instead of leaving them out.")
-@click.option("--html", "page", type=OUTPUT, help="Where the page goes  [default: DIR/compare.html].")
-@click.option("--latex", type=OUTPUT, help="Also write a LaTeX table.")
+@click.option("--html", "page", type=FILE, help="Where the page goes  [default: DIR/compare.html].")
+@click.option("--latex", type=FILE, help="Also write a LaTeX table.")
 @click.option(
     "--heatmap", is_flag=True, help="Also draw configurations by metrics, relative to the best or to --baseline."
 )

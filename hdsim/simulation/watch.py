@@ -91,7 +91,8 @@ def _look(frame: FrameType | None) -> None:
 def _pass_of(frame: FrameType | None) -> FrameType | None:
     """Returns the frame of the outermost pass that a frame is part of."""
     found = None
-    while frame is not None:
+    # CPython 3.11 may have another object behind a frame that its thread has just begun.
+    while isinstance(frame, FrameType):
         if frame.f_code in _passes:
             found = frame
         frame = frame.f_back

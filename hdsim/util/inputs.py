@@ -209,7 +209,8 @@ def parse_yaml(
     except RecursionError:
         raise error(f"expected {what}, got lists and objects nested too deeply", where=str(where)) from None
     except (ValueError, yaml.YAMLError) as fault:
-        raise error(f"expected {what}: {' '.join(str(fault).split())}", where=str(where)) from None
+        told = " ".join(str(fault).split()).replace(' in "<unicode string>",', ",")
+        raise error(f"expected {what}: {told}", where=str(where)) from None
 
 
 @cache

@@ -127,7 +127,7 @@ def test_faults_and_warnings_are_single_messages(hdsim: Run, trace: Path, tmp_pa
 
 
 @pytest.mark.parametrize("place", ["no/page.html", "file/page.html"])
-@pytest.mark.parametrize("command", ["whatif lab --html", "compare runs --html", "compare runs --latex", "bench x -o"])
+@pytest.mark.parametrize("command", ["whatif lab --html", "bench x -o"])
 def test_the_place_of_a_page_is_looked_at_before_the_work(hdsim: Run, tmp_path: Path, command: str, place: str) -> None:
     """The site and the runs do not exist, either: that would be the second fault."""
     (tmp_path / "file").write_text("")

@@ -316,10 +316,11 @@ def test_a_number_that_differs_is_named(hdsim: Hdsim, tmp_path: Path) -> None:
         ("title: Two orders", "title: [a]", r"title: expected a text"),
         ("orders: run", "orders: run '", "No closing quotation"),
         (
-            "check:",
-            "figures:\n  a:\n    draw: compare $runs\n    file: compare.pdf\ncheck:",
-            r"figures\.a: expected a file that ends in \.png or \.svg, got 'compare.pdf'",
+            "file: compare.png",
+            "file: compare.pdf",
+            r"figures\.orders: expected a file that ends in \.png or \.svg, got 'compare.pdf'",
         ),
+        ("check:", "figures: {}\ncheck:", r"orders.yaml: expected YAML: the key figures is there twice, line 24"),
     ],
 )
 def test_a_mistake_in_a_study_is_one_message(
