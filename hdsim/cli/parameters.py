@@ -23,11 +23,15 @@ class _Output(click.Path):
             ConfigError: Its folder is missing or cannot be written.
         """
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        number = errno.EACCES if path.parent.is_dir() else errno.ENOTDIR if path.parent.exists() else errno.ENOENT
-        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-            with writable("a place", path):
-                raise OSError(number, os.strerror(number), str(path))
-        return path
+        folder = path.parent
+        if not folder.is_dir():
+            number = errno.ENOTDIR if folder.exists() else errno.ENOENT
+        elif not os.access(folder, os.W_OK):
+            number = errno.EACCES
+        else:
+            return path
+        with writable("a place", path):
+            raise OSError(number, os.strerror(number), str(path))
 
 
 #: Paths of files and folders, of files, and of folders, which need not exist, and of files to write.

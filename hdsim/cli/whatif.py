@@ -277,15 +277,16 @@ def _in_reservations(jobs: Workload, before: Site, after: Site) -> Workload:
     Raises:
         ConfigError: A reservation is for a user or an account that neither the log nor the associations have.
     """
+    from hdsim.site.accounts import accounts_of
     from hdsim.site.workload import names
 
     new = {name: one for name, one in after.reservations.items() if name not in before.reservations}
     asked = np.array(jobs.further.get("reservation", np.full(len(jobs), None, object)), object)
-    submitted, rows = jobs.original_submission_time, after.associations
+    submitted, tree = jobs.original_submission_time, accounts_of(after)
     users, accounts = (np.array([str(name) for name in names(jobs, column)], object) for column in ("user", "group"))
     known = {
-        "user": {*users.tolist(), *(row.user for row in rows if row.user)},
-        "account": {*accounts.tolist(), *(row.account for row in rows)},
+        "user": {*users.tolist(), *(row.user for row in tree.rows if row.user)},
+        "account": {*accounts.tolist(), *(row.account for row in tree.rows)},
     }
     for name, one in new.items():
         for kind, given in (("user", one.users), ("account", one.accounts)):
@@ -293,10 +294,10 @@ def _in_reservations(jobs: Workload, before: Site, after: Site) -> Workload:
                 told = f"expected {kind}s of the log or of the associations, got {shown(wrong)}"
                 raise ConfigError(told + nearest(wrong, sorted(known[kind])), where=f"reservation {name}: {kind}s")
         if one.users or one.accounts:
-            below, last = set(one.accounts), 0
-            while len(below) > last:
-                last = len(below)
-                below |= {row.account for row in rows if not row.user and row.parent in below}
+            below = set(one.accounts)
+            for row, above in zip(tree.rows[1:], tree.tree.above[1:].tolist(), strict=True):
+                if not row.user and tree.rows[above].account in below:
+                    below.add(row.account)
             own = np.isin(users, one.users) | np.isin(accounts, sorted(below))
             asked[own & (submitted >= one.start) & (submitted < one.end)] = name
     return dataclasses.replace(jobs, further={**jobs.further, "reservation": asked}) if new else jobs

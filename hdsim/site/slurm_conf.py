@@ -32,7 +32,7 @@ _WITHOUT_INFLUENCE = re.compile(
     r"|backup.*|batchstarttimeout|boottime|burstbuffer.*|cli.*|cloud_dns|clustername|comm.*|complete?wait|control.*"
     r"|core.*|cred.*|debugflags|dependencyparameters|disablerootjobs|eiotimeout|epilog.*|ext.*"
     r"|fed.*|firstjobid|getenvtimeout|gres(types)?|group.*|gpufreqdef|hash.*|healthcheck.*|inactivelimit"
-    r"|interactivestep.*|job(acct|comp|container|credential|submit).*|jobfileappend|jobrequeue|kill.*|keepalive.*"
+    r"|interactivestep.*|job(acct|comp|container|credential|submit).*|jobfileappend|kill.*|keepalive.*"
     r"|launch.*|log.*|mail.*|max(arraysize|dbdmsgs|jobcount|jobid|mempernode|stepcount|taskspernode)|mcs.*"
     r"|messagetimeout|minjobage|mpi.*|msg.*|nodefeatures.*|ntasks.*|oomkillstep|openmode|plug.*|power.*|prep.*|private.*"
     r"|proctrack.*|prolog.*|propagate.*|prioritysitefactor.*|reboot.*|reconfigflags|requeueexit.*|resume.*"
