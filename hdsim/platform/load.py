@@ -10,7 +10,7 @@ from hdsim.errors import PlatformError
 from hdsim.platform.checker import Checker, Section, Types
 from hdsim.platform.model import Platform
 from hdsim.platform.schema import SECTIONS, PlatformSpec, check_document, inline_types
-from hdsim.util.inputs import parse_json, read_bytes
+from hdsim.util.inputs import keys_twice, parse_json, read_bytes
 from hdsim.util.resources import resolve
 
 
@@ -60,8 +60,7 @@ class _Object(dict[str, Any]):
 def _pairs(pairs: list[tuple[str, Any]]) -> _Object:
     result = _Object(pairs)
     if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        result.duplicates = tuple(key for key in result if keys.count(key) > 1)
+        result.duplicates = keys_twice(pairs)
     return result
 
 

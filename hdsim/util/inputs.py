@@ -167,13 +167,17 @@ class KeyTwiceError(ValueError):
     """A key that an object of JSON has twice."""
 
 
+def keys_twice(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:
+    """Returns the keys that an object of JSON has more than once."""
+    keys = [key for key, _ in pairs]
+    return tuple(key for key in dict(pairs) if keys.count(key) > 1)
+
+
 def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Makes an object of JSON from its keys and values, for `parse_json`, which names a key that is there twice."""
     made = dict(pairs)
     if len(made) < len(pairs):
-        keys = [key for key, _ in pairs]
-        key = next(key for key in made if keys.count(key) > 1)
-        raise KeyTwiceError(f"{key}: expected each key of an object once, got it twice")
+        raise KeyTwiceError(f"{keys_twice(pairs)[0]}: expected each key of an object once, got it twice")
     return made
 
 
