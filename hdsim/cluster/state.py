@@ -1363,7 +1363,7 @@ class Cluster:
 
     def _queue_in_order(self, job: int) -> None:
         """Puts a job that has arrived before into the queue, which is in order of submission."""
-        behind = bool(self.queue) and next(reversed(self.queue)) > job
+        behind = bool(self.queue) and next(self.queue.latest_first()) > job
         self.queue.write(job, None)
         if behind:
             in_order = sorted(self.queue)

@@ -539,3 +539,26 @@ def test_forks_of_an_environment_are_those_of_a_simulation_with_the_same_decisio
 def test_a_cluster_without_a_simulation_has_no_fork() -> None:
     with pytest.raises(ConfigError, match="or of a run on a backend"):
         Cluster(EQUAL, jobs(1)).fork()
+
+
+@pytest.mark.parametrize("loop", ["iter", "keys", "items", "reversed"])
+def test_a_loop_over_the_queue_may_start_jobs_and_fork(loop: str) -> None:
+    class Looping(hdsim.Agent):
+        def decide(self, cluster: Cluster) -> None:
+            loops: dict[str, Callable[[], Any]] = {
+                "iter": lambda: cluster.queue,
+                "keys": cluster.queue.keys,
+                "items": cluster.queue.items,
+                "reversed": lambda: reversed(cluster.queue),
+            }
+            expected, seen = list(cluster.queue), []
+            for entry in loops[loop]():
+                job = entry[0] if loop == "items" else entry
+                seen.append(job)
+                assert list(cluster.fork("fcfs").cluster.queue) == list(cluster.queue)
+                if cluster.pick(job) is not None:
+                    cluster.start(job)
+            assert seen == (expected[::-1] if loop == "reversed" else expected)
+
+    result = hdsim.simulate(EQUAL, jobs(3, 30), Looping())
+    assert result.metrics["jobs_completed"] == 30
