@@ -1,4 +1,4 @@
-"""A portfolio of schedulers: the queue is served by the one that would have done best lately."""
+"""A portfolio of schedulers: the queue is served by the one that does best in replays of the past and of scenarios."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from hdsim.util.rules import NOT_NEGATIVE, integers_from, require
 from hdsim.workload.model import COLUMNS
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hdsim.cluster.state import Cluster
     from hdsim.workload.model import Workload
 
@@ -35,15 +37,17 @@ TICK = 1.0
 
 
 class Portfolio(ClassicAgent):
-    """Serves the queue as that scheduler, of several, that would have done best in a window of the past.
+    """Serves the queue as that scheduler, of several, that does best in replays of the past and of what may come.
 
     At the first pass behind every `period` submitted jobs, and at once where it takes over from another agent, each
     scheduler replays the last `window` submitted jobs, those that ran at the submission of the first one, which run
-    first, and those that waited then, of which the last `window` are kept. The run time of a job that
-    has not ended is drawn from ended ones with requested times alike (see :class:`hdsim.scheduling.past.Past`): with
-    requested times all schedulers but the serving one, which has put the longest requests off, would seem to block
-    the machine. Nothing of the future is known, and no contention, messages or failures; hard caps, frequencies and
-    nodes that sleep are refused.
+    first, and those that waited then, of which the last `window` are kept; and `scenarios` of the jobs that run now,
+    those that wait, of which the last two `window` are kept, and `arrivals` further ones. Arrivals, and the run times
+    of jobs that have not ended, are drawn from the past (see :class:`hdsim.scheduling.past.Past`): with requested
+    times all schedulers but the serving one, which has put the longest requests off, would seem to block the machine.
+    The cost of a scheduler is the geometric mean of its metric in the past and of that in the scenarios, which is the
+    geometric mean over these, each relative to the best scheduler there. Nothing of the future is known, and no
+    contention, messages or failures; hard caps, frequencies and nodes that sleep are refused.
 
     Attributes:
         experts: The schedulers by name.
@@ -56,7 +60,9 @@ class Portfolio(ClassicAgent):
         period: Submitted jobs between two choices.
         window: Submitted jobs of the past that a choice looks at.
         trusted: The first candidates, as many, which are compared as equals.
-        margin: Share of a metric by which a further candidate must be better than all of these.
+        margin: Share of its cost by which a further candidate must be better than all of these.
+        scenarios: Scenarios; 0: only the past is looked at.
+        arrivals: Jobs that arrive in a scenario.
         backfill: Rule of all candidates, null: each names its own.
         core_policy, backfill_order, commit_head, estimates, multifactor: See
             :class:`hdsim.agents.classic.ClassicAgent`.
@@ -71,8 +77,10 @@ class Portfolio(ClassicAgent):
         objective: str = "mean_bounded_slowdown",
         period: int = 256,
         window: int = 1024,
-        trusted: int = 3,
-        margin: float = 0.35,
+        trusted: int = 2,
+        margin: float = 0.1,
+        scenarios: int = 3,
+        arrivals: int = 512,
         core_policy: str = "high_gflops",
         backfill: str | int | Mapping[str, Any] | None = None,
         backfill_order: str | None = None,
@@ -87,8 +95,11 @@ class Portfolio(ClassicAgent):
             "window": integers_from(ENOUGH),
             "trusted": integers_from(1),
             "margin": NOT_NEGATIVE,
+            "scenarios": integers_from(0),
+            "arrivals": integers_from(0),
         }
-        require("agent", limits, {"period": period, "window": window, "trusted": trusted, "margin": margin})
+        given = {"period": period, "window": window, "trusted": trusted, "margin": margin}
+        require("agent", limits, given | {"scenarios": scenarios, "arrivals": arrivals})
         if not direction(objective):
             raise ConfigError(
                 f"portfolio: expected a metric that is better high or low, got '{objective}'", where="agent.objective"
@@ -113,6 +124,7 @@ class Portfolio(ClassicAgent):
         self.chosen = self._trusted[0]
         super().__init__(**self._settings[self.chosen])
         self._objective, self._period, self._window, self._margin = objective, period, window, margin
+        self._scenarios, self._arrivals = scenarios, arrivals
 
     def begin(self, cluster: Cluster) -> None:
         """Creates the queues.
@@ -139,15 +151,19 @@ class Portfolio(ClassicAgent):
         super().decide(cluster)
 
     def _choose(self, cluster: Cluster) -> None:
-        """Changes to the scheduler of the best replay; of several, or of too few jobs, the present one stays."""
+        """Changes to the scheduler of the best replays; of several, or of too few jobs, the present one stays."""
         past = self._past(cluster)
         if past is None:
             return
-        costs = {name: self._cost(cluster, past, name) for name in self._settings}
+        regret = self._regret(cluster, past)
+        if self._scenarios:
+            futures = [self._regret(cluster, jobs) for jobs in self._futures(cluster)]
+            regret = (regret + np.mean(futures, axis=0)) / 2
+        costs = dict(zip(self._settings, regret.tolist(), strict=True))
         best, trusted = (
             min(names, key=lambda name: (costs[name], name != self.chosen)) for names in (costs, self._trusted)
         )
-        if costs[trusted] - costs[best] <= self._margin * abs(costs[best]):
+        if costs[trusted] <= costs[best] + math.log1p(self._margin):
             best = trusted
         if best == self.chosen:
             return
@@ -158,9 +174,21 @@ class Portfolio(ClassicAgent):
         # As under an agent that takes over, all queued jobs count as submitted now.
         cluster.submitted[:] = cluster.queue
 
-    def _cost(self, cluster: Cluster, past: Workload, name: str) -> float:
-        found = simulate(cluster.platform, past, self._settings[name]).metrics[self._objective]
-        return math.inf if math.isnan(found) else -direction(self._objective) * found
+    def _regret(self, cluster: Cluster, jobs: Workload) -> NDArray[np.float64]:
+        """(C,) logarithm of the metric of each candidate's replay of jobs relative to the best one."""
+        sign = -direction(self._objective)
+        costs = np.array(
+            [
+                sign * simulate(cluster.platform, jobs, settings).metrics[self._objective]
+                for settings in self._settings.values()
+            ]
+        )
+        costs[np.isnan(costs)] = math.inf
+        worse, best = costs > costs.min(), costs.min()
+        regret = np.zeros(len(costs))
+        with np.errstate(divide="ignore"):  # any metric is much worse than 0
+            regret[worse] = np.log1p((costs[worse] - best) / abs(best))
+        return regret
 
     def _past(self, cluster: Cluster) -> Workload | None:
         """The jobs of the window, which begins at 0 s; None if they are too few."""
@@ -180,8 +208,7 @@ class Portfolio(ClassicAgent):
         rows = rows[np.argsort(~ran, kind="stable")]
         ran.sort()
         begin, end, ran = begin[rows], end[rows], ran[::-1]
-        placed = cluster.placements
-        speed = np.array([cluster.speed(job, placed[job]) if job in placed else 1.0 for job in rows.tolist()])
+        speed = _speeds(cluster, rows)
         # Reference seconds of work before the window and until now, 0 for jobs that wait.
         before = np.nan_to_num(np.maximum(since - begin, 0.0) * speed)
         worked = np.nan_to_num((np.fmin(end, now) - begin) * speed)
@@ -190,8 +217,45 @@ class Portfolio(ClassicAgent):
         future = self._seen.draw(cluster, rows[runs], begin[runs], rows[waits], scenarios=1, arrivals=0)
         runtime[np.concatenate([np.flatnonzero(runs), np.flatnonzero(waits)])] += future.remaining[0]
         runtime -= before
-        columns = {key: getattr(jobs, key)[rows] for key in COLUMNS}
-        columns |= {"program": np.full(len(rows), None), "gang": np.full(len(rows), None), "runtime": runtime}
-        columns["requested_time"] = np.where(ran, np.maximum(requested - before, runtime), requested)
-        columns["submission_time"] = np.where(ran, 0.0, np.maximum(jobs.submission_time[rows] - since, 0.0) + TICK)
-        return replace(jobs, **columns)
+        requested = np.where(ran, np.maximum(requested - before, runtime), requested)
+        return _replayed(
+            jobs, rows, np.where(ran, -TICK, np.maximum(jobs.submission_time[rows] - since, 0.0)), runtime, requested
+        )
+
+    def _futures(self, cluster: Cluster) -> list[Workload]:
+        """The jobs that run, those that wait and those that arrive next, for each scenario."""
+        now, jobs = cluster.now, cluster.workload
+        begin, end = np.array(cluster.starting_time), np.array(cluster.finish_time)
+        running = np.flatnonzero(~np.isnan(begin) & np.isnan(end))
+        queued = np.array(list(cluster.queue), np.int64)[-2 * self._window :]
+        future = self._seen.draw(cluster, running, begin[running], queued, self._scenarios, self._arrivals)
+        worked, made = (now - begin[running]) * _speeds(cluster, running), []
+        for drawn, offset, lasts, remaining in zip(
+            future.drawn, future.offset, future.runtime, future.remaining, strict=True
+        ):
+            rows, runtime = np.concatenate([running, queued, drawn]), np.concatenate([remaining, lasts])
+            requested, runs = jobs.requested_time[rows], slice(len(running))
+            requested[runs] = np.maximum(requested[runs] - worked, runtime[runs])
+            submission = np.concatenate([np.full(len(running), -TICK), np.zeros(len(queued)), offset])
+            made.append(_replayed(jobs, rows, submission, runtime, requested))
+        return made
+
+
+def _speeds(cluster: Cluster, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(R,) speed of the cores of jobs, 1 for those that have none."""
+    placed = cluster.placements
+    return np.array([cluster.speed(job, placed[job]) if job in placed else 1.0 for job in rows.tolist()], float)
+
+
+def _replayed(
+    jobs: Workload,
+    rows: NDArray[np.int64],
+    submission_time: NDArray[np.float64],
+    runtime: NDArray[np.float64],
+    requested_time: NDArray[np.float64],
+) -> Workload:
+    """Returns R rows of a workload, in order of their submissions from -`TICK` s on, with other times in seconds."""
+    columns = {key: getattr(jobs, key)[rows] for key in COLUMNS}
+    columns |= {"program": np.full(len(rows), None), "gang": np.full(len(rows), None)}
+    columns |= {"submission_time": submission_time + TICK, "runtime": runtime, "requested_time": requested_time}
+    return replace(jobs, **columns, further={name: column[rows] for name, column in jobs.further.items()})

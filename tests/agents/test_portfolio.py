@@ -2,6 +2,7 @@
 
 import bisect
 import copy
+import itertools
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ from hdsim.errors import ConfigError
 CORES = 16
 WEEK = 5000.0
 PERIOD, WINDOW = 16, 32
-EACH = {"period": PERIOD, "window": WINDOW, "trusted": 2, "margin": 0}
+EACH = {"period": PERIOD, "window": WINDOW, "trusted": 2, "margin": 0, "scenarios": 0}
 ORDERS = ("fcfs", "sjf", "saf", "smallest")
 SCHEDULERS = {"none": ref.strict, "easy": ref.easy}
 
@@ -54,6 +55,11 @@ class Noting(Portfolio):
         self.choices.append((self._came, self.rules.order.name))
         past = self.past(cluster, rng)
         costs = {order: self.cost(past, order) for order in ORDERS if len(past) >= ENOUGH}
+        futures = self.futures(cluster, rng) if costs else []
+        for order, jobs in itertools.product(costs, futures):
+            costs[order] *= self.cost(jobs, order) ** (1 / len(futures))
+        if futures:
+            costs = {order: math.sqrt(cost) for order, cost in costs.items()}
         keeps = not costs or costs[before] == min(costs.values())
         best = before if keeps else min(costs, key=lambda order: costs[order])
         for trusted in sorted(ORDERS[:2], key=lambda order: (costs[order], order != before) if costs else 0)[:1]:
@@ -82,7 +88,7 @@ class Noting(Portfolio):
         length = {job: end[job] - begin[job] for job in known}
         for job, uniform in zip(present, rng.random(len(present)).tolist() if ended else present, strict=True):
             worked = now - begin[job] if begin[job] == begin[job] else 0.0
-            length[job] = lasting(uniform, requested[job], worked, factors)
+            length[job] = max(lasting(uniform, requested[job], worked, factors), worked + TICK)
         found = []
         for job in known:
             gone = since - begin[job] if job in ran else 0.0
@@ -91,23 +97,62 @@ class Noting(Portfolio):
             found.append(ref.Job(submitted, length[job] - gone, int(jobs.requested_cores[job]), left))
         return found
 
+    def futures(self, cluster: Any, rng: np.random.Generator) -> list[list[ref.Job]]:
+        jobs, now = cluster.workload, cluster.now
+        begin, end, requested = cluster.starting_time, cluster.finish_time, jobs.requested_time.tolist()
+        dates, cores = jobs.submission_time.tolist(), jobs.requested_cores.tolist()
+        came = [job for job in range(len(jobs)) if dates[job] <= now]
+        ended = sorted((requested[job], end[job], job) for job in came if end[job] <= now)
+        factors = [(each, (finish - begin[job]) / each) for each, finish, job in ended]
+        running = [job for job in came if begin[job] <= now and not end[job] <= now]
+        queued = [job for job in came if not begin[job] <= now][-2 * WINDOW :]
+        shape = self._scenarios, len(running) + len(queued)
+        uniform = rng.random(shape).tolist() if ended else np.zeros(shape).tolist()
+        first = rng.integers(len(came) - 1, size=self._scenarios).tolist() if self._arrivals else []
+        found = []
+        for s in range(self._scenarios):
+            length, scenario = {}, []
+            for job, number in zip([*running, *queued], uniform[s], strict=True):
+                worked = now - begin[job] if job in running else 0.0
+                length[job] = lasting(number, requested[job], worked, factors)
+                left = max(length[job] - worked, TICK)
+                expected = max(requested[job] - worked, left) if job in running else requested[job]
+                scenario.append(ref.Job(0.0 if job in running else 1.0, left, cores[job], expected))
+            date, place = 0.0, first[s] + 1 if first else 0
+            for _ in range(self._arrivals):
+                job = came[place]
+                date += dates[job] - dates[came[place - 1]]
+                seconds = end[job] - begin[job] if end[job] <= now else length.get(job, requested[job])
+                seconds = max(math.ceil(seconds / TICK) * TICK, TICK)
+                scenario.append(ref.Job(max(date, TICK) + 1, seconds, cores[job], requested[job]))
+                place = place % (len(came) - 1) + 1
+            found.append(scenario)
+        return found
+
+
+TICK = 2.0**-10
+
 
 def lasting(uniform: float, requested: float, worked: float, ended: list[tuple[float, float]]) -> float:
     """Returns a run time like those of the ended jobs, at most 64, whose requested times are nearest in rank."""
-    alike, tick = min(64, len(ended)), 2.0**-10
+    alike = min(64, len(ended))
     times = [each for each, _ in ended]
     middle = bisect.bisect_left(times, requested) + bisect.bisect_right(times, requested)
     first = min(max((middle - alike) // 2, 0), len(ended) - alike)
     factors = sorted(factor for _, factor in ended[first : first + alike] if factor * requested > worked)
     factor = factors[int(uniform * len(factors))] if factors else 1.0
-    return max(math.ceil(factor * requested / tick) * tick, worked + tick)
+    return math.ceil(factor * requested / TICK) * TICK
 
 
 @pytest.mark.parametrize("backfill", list(SCHEDULERS))
 @pytest.mark.parametrize("margin", [0, 0.2])
+@pytest.mark.parametrize(("scenarios", "arrivals"), [(0, 0), (2, 0), (2, 40)], ids=["past", "present", "future"])
 @pytest.mark.parametrize(("number", "factor"), [(100, 1), (300, 0.02)], ids=["few_wait", "most_wait"])
-def test_the_best_order_of_the_past_is_chosen(backfill: str, margin: float, number: int, factor: float) -> None:
-    agent = Noting(candidates=ORDERS, **EACH | {"margin": margin}, backfill=backfill)
+def test_the_best_order_of_past_and_scenarios_is_chosen(
+    backfill: str, margin: float, number: int, factor: float, scenarios: int, arrivals: int
+) -> None:
+    changes = {"margin": margin, "scenarios": scenarios, "arrivals": arrivals}
+    agent = Noting(candidates=ORDERS, **EACH | changes, backfill=backfill)
     hdsim.simulate(platform(), workload_of(1, number).scaled_arrivals(factor), agent)
     counts, names = zip(*agent.choices, strict=True)
     assert names == tuple(agent.expected)
