@@ -75,7 +75,8 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
 
     Args:
         columns: ``submit``, ``cpus``, ``partition`` and, if there are any, ``eligible``, ``requested_time``, ``nodes``,
-            ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``whole_cores``
+            ``most_nodes``, ``use_min_nodes``, ``per_task``, ``tasks_per_node``, ``min_cpus`` (of
+            each node), ``memory``, ``memory_per``, ``whole``, ``whole_cores``
             (a core for each CPU), ``user``, ``account``, ``qos``,
             ``nice``, ``constraints``, ``required_nodes``, ``excluded_nodes``, ``reservation``, ``licenses``, ``gres``
             (of each node, ``gpu:2`` or ``gpu:a100:2``), ``gpus`` (of all nodes together, ``4`` or ``a100:4``),
@@ -111,7 +112,7 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
     partitions = [rows[text] for text in asked]
     submitted = np.array(columns["submit"], np.float64)
     accounts, qos = column("account", ""), column("qos", "")
-    demands = _demands(columns, column, partitions, qos, site, known)
+    demands = _demands(columns, column, partitions, qos, site, known, where)
     nodes = np.maximum(demands.least, column("most_nodes", 0)).tolist()
     partitions, refused = _permitted(site, partitions, demands, nodes, accounts, qos)
     users: dict[str, int] = {}
@@ -148,7 +149,7 @@ def _exempt(site: Site, qos: list[str], flag: str) -> Flags:
 
 
 def _demands(
-    columns: Mapping[str, Any], column: Any, partitions: Any, qos: list[str], site: Site, known: Any
+    columns: Mapping[str, Any], column: Any, partitions: Any, qos: list[str], site: Site, known: Any, where: str
 ) -> Demands:
     """Returns what the jobs ask for, within the limits and with the defaults of their first partitions.
 
@@ -185,16 +186,32 @@ def _demands(
                 cpus[job], per_task[job], memory[job] = cpus[job] * more, per_task[job] * more, memory[job] / more
             else:
                 cpus[job] = max(cpus[job], least[job] * more)
+    on_node = _tasks_on_nodes(column, cpus // per_task, where)
+    if site.slurm.select == "linear":
+        on_node = np.where(cpus > per_task, on_node, 0)
     gpus = _gpus(column, site, known, cpus // per_task)
     cpus = np.maximum(cpus, gpus["all_gpus"] * gpus["cpus_per_gpu"])
     # A node has a task at least.
     most = np.where(gpus["all_gpus"] > 0, np.minimum(most, np.maximum(cpus // per_task, least)), most)
+    least, most = np.maximum(least, 1), np.maximum(most, 1)
+    tasks = np.maximum(cpus // per_task, 1)
+    fewest = np.where(on_node > 0, np.maximum(least, -(-tasks // np.maximum(on_node, 1))), least)
+    # Of a range a job takes the greatest number that it can get, but not for GPUs of all nodes together; where it names
+    # a number of tasks, each node has one.
+    ranged = np.array([value is not None for value in columns.get("most_nodes", [None] * len(cpus))], np.bool_)
+    most = np.where(ranged & (tasks > 1), np.minimum(most, np.maximum(tasks, fewest)), most)
+    ranged &= ~np.array(column("use_min_nodes", False), np.bool_) & (gpus["all_gpus"] == 0)
     exclusive = np.array(site.whole_nodes, np.bool_)[[rows[0] for rows in partitions]]
     return Demands(
         cpus=cpus,
         per_task=per_task,
-        least=np.maximum(least, 1),
-        most=np.maximum(most, 1),
+        on_node=on_node,
+        # A single task takes its own CPUs only.
+        least_cpus=np.maximum(per_task * np.where(tasks > 1, np.maximum(on_node, 1), 1), column("min_cpus", 0)),
+        least=least,
+        fewest=fewest,
+        wanted=np.where(ranged, np.maximum(fewest, most), fewest),
+        most=most,
         memory_per_cpu=np.where(of_cpu, memory, 0.0),
         memory_per_node=np.where(of_cpu, 0.0, memory),
         partition=np.array([rows[0] for rows in partitions], np.int64),
@@ -202,6 +219,19 @@ def _demands(
         limit=np.where(np.isinf(limit), YEAR, limit),
         **gpus,
     )
+
+
+def _tasks_on_nodes(column: Any, tasks: Ints, where: str) -> Ints:
+    """Returns the tasks of each job on each node, 0 for any number; those that its most nodes contradict are left out.
+
+    srun says that it cannot honour such a number, sbatch refuses the job.
+    """
+    on_node = np.maximum(np.array(column("tasks_per_node", 0), np.int64), 0)
+    beyond = on_node * np.array(column("most_nodes", _ANY_NUMBER), np.int64) < np.where(on_node > 0, tasks, 0)
+    if beyond.any():
+        told = "%s: %d jobs have more tasks than --ntasks-per-node allows on their nodes; they are as without it"
+        _log.warning(told, where, int(beyond.sum()))
+    return np.where(beyond, 0, on_node)
 
 
 def _arrays_of(ids: Sequence[Any]) -> Ints:

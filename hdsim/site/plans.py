@@ -40,6 +40,8 @@ class Job(Part):
     cpus: int = Field(1, ge=1)
     nodes: int | None = Field(None, ge=1)  # least and most
     per_task: int | None = Field(None, ge=1)
+    tasks_per_node: int | None = Field(None, ge=1)
+    min_cpus: int | None = Field(None, ge=1)  # of each node
     memory: float | None = Field(None, ge=0)  # of each node
     memory_per_cpu: float | None = Field(None, ge=0)
     whole: bool = False
@@ -65,7 +67,19 @@ class Job(Part):
 
 #: Columns of one's own that are as in the file.
 _SAME = (
-    *("nodes", "per_task", "whole", "nice", "dependency", "array_limit", "constraints", "reservation", "licenses"),
+    *(
+        "nodes",
+        "per_task",
+        "tasks_per_node",
+        "min_cpus",
+        "whole",
+        "nice",
+        "dependency",
+        "array_limit",
+        "constraints",
+        "reservation",
+        "licenses",
+    ),
     *("gres", "gpus_per_task", "cpus_per_gpu", "required_nodes", "excluded_nodes", "cpus"),
 )
 

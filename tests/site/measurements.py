@@ -372,6 +372,95 @@ MEASUREMENTS: dict[str, Measurement] = {
             (1160, 200, "-n 1 -c 4 -t 9"),
         ],
     ),
+    # Tasks and CPUs on each node.
+    "tasks_on_nodes": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=4 RealMemory=32000",
+            "n3": "Sockets=2 CoresPerSocket=8 RealMemory=32000",
+            "n[4-5]": "Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=16000 Weight=2",
+        },
+        conf="PriorityType=priority/basic\nSelectTypeParameters=CR_Core_Memory\nDefMemPerCPU=100",
+        jobs=[
+            (0, 60, "-n 8 --ntasks-per-node=2 -t 5"),
+            (120, 60, "-n 5 --ntasks-per-node=4 -t 5"),
+            (240, 60, "-N 2 --ntasks-per-node=3 -c 2 -t 5"),
+            (360, 60, "-n 6 --ntasks-per-node=2 -c 3 -t 5"),
+            (480, 60, "-N 2-4 --ntasks-per-node=4 -t 5"),
+            (600, 60, "-n 12 --ntasks-per-node=12 -t 5"),
+            (720, 60, "-n 3 --mincpus=6 -N 2 -t 5"),
+            (840, 60, "-n 9 --mincpus=4 -t 5"),
+            (960, 60, "-n 4 --ntasks-per-node=2 --mem-per-cpu=7000 -t 5"),
+            (1080, 60, "--exclusive -n 4 --ntasks-per-node=2 -t 5"),
+            (1200, 60, "-n 1 --ntasks-per-node=4 -t 5"),
+            (1320, 400, "-n 5 -t 9"),
+            (1350, 400, "-n 3 -w n2 -t 9"),
+            (1380, 300, "-n 8 --ntasks-per-node=4 -t 9"),
+            (1410, 300, "-n 6 --ntasks-per-node=2 -t 9"),
+            (1440, 300, "-n 9 --ntasks-per-node=3 -t 5"),
+            (1470, 100, "-n 2 --ntasks-per-node=1 -t 2"),
+            (1500, 100, "-n 10 --ntasks-per-node=5 -c 1 -t 5"),
+            (1530, 100, "-n 7 --ntasks-per-node=3 -t 5"),
+        ],
+    ),
+    # Of a range of numbers of nodes the greatest that there are.
+    "ranges": Measurement(
+        nodes={
+            "n[1-3]": "CPUs=4 RealMemory=8000",
+            "n[4-5]": "CPUs=8 RealMemory=16000 Weight=2",
+            "n[6-8]": "CPUs=4 RealMemory=8000 Weight=3",
+        },
+        conf="PriorityType=priority/basic\n"
+        "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        "PartitionName=few Nodes=ALL MaxNodes=4 MaxTime=INFINITE State=UP\n"
+        "PartitionName=lln Nodes=ALL LLN=YES MaxTime=INFINITE State=UP",
+        jobs=[
+            (0, 60, "-n 4 -N 1-3 -t 5"),
+            (120, 60, "-n 4 -N 2-6 -t 5"),
+            (240, 60, "-n 10 -N 1-2 -t 5"),
+            (360, 60, "-n 9 -N 1-5 -t 5"),
+            (480, 60, "-n 6 -N 2-4 -p few -t 5"),
+            (600, 60, "-n 6 -N 1-3 -p lln -t 5"),
+            (720, 60, "-n 7 -N 1-3 --exclusive -t 5"),
+            (840, 60, "-n 6 -N 1-3 --use-min-nodes -t 5"),
+            (960, 60, "-n 6 -N 2-4 --ntasks-per-node=2 -t 5"),
+            (1080, 60, "-N 2-5 -t 5"),
+            (1200, 600, "-n 4 -N 1-2 -t 12"),
+            (1230, 600, "-n 3 -N 1-4 -t 12"),
+            (1260, 300, "-n 10 -N 1-4 -t 12"),
+            (1290, 300, "-n 16 -N 3-8 -t 12"),
+            (1320, 100, "-n 4 -N 2-8 -t 12"),
+            (1350, 100, "-n 6 -N 1-3 -t 3"),
+            (1380, 100, "-n 2 -N 1-8 -t 3"),
+        ],
+    ),
+    # Tasks on each whole node.
+    "linear_tasks": Measurement(
+        nodes={
+            "n[1-3]": "CPUs=4 RealMemory=8000",
+            "n[4-5]": "CPUs=8 RealMemory=16000",
+            "n[6-7]": "CPUs=4 RealMemory=8000",
+        },
+        conf="PriorityType=priority/basic\nSelectType=select/linear\nSelectTypeParameters=CR_Memory\n"
+        "DefMemPerNode=1000",
+        jobs=[
+            (0, 60, "-n 4 --ntasks-per-node=2 -t 5"),
+            (120, 60, "-n 6 --ntasks-per-node=4 -t 5"),
+            (240, 60, "-n 12 --ntasks-per-node=6 -t 5"),
+            (360, 60, "-N 2 --ntasks-per-node=2 -c 2 -t 5"),
+            (480, 60, "-n 4 --ntasks-per-node=2 -c 3 -t 5"),
+            (600, 60, "-n 4 --mincpus=6 -t 5"),
+            (720, 60, "-n 5 --ntasks-per-node=1 -t 5"),
+            (840, 60, "-n 12 --ntasks-per-node=4 -t 5"),
+            (960, 60, "-n 1 --ntasks-per-node=6 -t 5"),
+            (1080, 60, "-n 12 --mincpus=5 -t 5"),
+            (1200, 300, "-n 6 --ntasks-per-node=3 -t 9"),
+            (1230, 300, "-n 9 --ntasks-per-node=3 -t 9"),
+            (1260, 100, "-n 4 --ntasks-per-node=2 -t 9"),
+            (1290, 100, "-n 3 --ntasks-per-node=1 -t 9"),
+            (1800, 60, "-n 4 -N 1-3 -t 5"),
+            (1920, 60, "-n 10 -N 2-6 -t 5"),
+        ],
+    ),
 }
 
 
