@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.site.features import OTHERS, for_single_node, is_simulated
 from hdsim.site.formats import (
     UNLIMITED,
     expand_nodes,
@@ -100,7 +101,7 @@ def read_squeue(path: Path, zone: str, notes: Notes) -> tuple[list[Queued], floa
         ConfigError: The file cannot be read, lacks a column, or has a value of another form.
     """
     jobs, moments = [], []
-    for row, where in printed_rows(path, ("JOBID",), f"a header with JOBID, as {COMMAND} prints"):
+    for row, where in printed_rows(path, ("JOBID",), f"a header with JOBID, as {COMMAND} prints", "FEATURES"):
         values = {_OTHER_NAMES.get(name, name): value for name, value in row.items()}
         missing = [name for name in _NEEDED if name not in values]
         if missing:
@@ -113,6 +114,9 @@ def read_squeue(path: Path, zone: str, notes: Notes) -> tuple[list[Queued], floa
             notes.leave_out(path.name, f"jobs that are {values['STATE']}", where)
             continue
         job = _job(values, zone, where, runs=runs)
+        if not is_simulated(job.own.get("constraints", "any")):
+            notes.leave_out(path.name, OTHERS, f"{where}: {job.own['constraints']}")
+            job = replace(job, own={name: value for name, value in job.own.items() if name != "constraints"})
         jobs.append(job)
         if runs and values.get("TIME", "") not in _NOTHING and values["STATE"].upper() in ("R", "RUNNING"):
             moments.append(job.start + read_value(values["TIME"], parse_elapsed, f"{where}: TIME"))
@@ -150,6 +154,8 @@ def _job(values: Mapping[str, str], zone: str, where: str, *, runs: bool) -> Que
     for name, column in (("FEATURES", "constraints"), ("RESERVATION", "reservation"), ("TRES_PER_NODE", "gres")):
         if given(name):
             own[column] = given(name).removeprefix("gres:").replace("gres/", "")
+    if "constraints" in own and own.get("nodes", 2) == 1:
+        own["constraints"] = for_single_node(own["constraints"])
     if given("DEPENDENCY") and not runs:
         own["dependency"] = re.sub(r"\([^)]*\)|_\*", "", given("DEPENDENCY"))
     if given("REASON") in _HELD or any(word in values["NODELIST"] for word in _HELD):

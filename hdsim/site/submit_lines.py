@@ -87,7 +87,7 @@ def unread_options(line: str) -> list[str]:
     """Returns the options of a command that decide where or when a job starts and that nothing simulates."""
     found = []
     for name, value in _options(_words(line)[1:], _UNREAD_SHORT):
-        if name in _UNREAD or (name == "exclusive" and value):
+        if name in _UNREAD or (name == "exclusive" and value not in ("", "user")):
             found.append(f"--{name}={value}" if name == "exclusive" else f"--{name}")
     return list(dict.fromkeys(found))
 
@@ -96,8 +96,8 @@ def submit_options(line: str) -> dict[str, Any]:
     """Returns what a command such as ``sbatch -c 4 --exclusive job.sh`` asks for; words that are no options end it.
 
     The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``use_min_nodes``, ``per_task``, ``tasks_per_node``,
-    ``min_cpus``, ``cpus_per_gpu``, ``array_limit``, ``whole``, ``whole_cores``, ``nice``, ``begin``, ``held`` and
-    ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is passed over.
+    ``min_cpus``, ``cpus_per_gpu``, ``array_limit``, ``whole``, ``exclusive_user``, ``whole_cores``, ``nice``,
+    ``begin``, ``held`` and ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is passed over.
     """
     found: dict[str, Any] = {}
     for name, value in _options(_words(line)[1:]):
@@ -117,8 +117,8 @@ def submit_options(line: str) -> dict[str, Any]:
         elif name == "array" and (most := re.search(r"%(\d{1,9})$", value)):
             found["array_limit"] = int(most[1])
         elif name == "exclusive":
-            # --exclusive=user and =mcs leave the nodes to jobs of the same user or label.
-            found["whole"] = not value
+            # --exclusive=mcs leaves the nodes to jobs of the same label.
+            found |= {"whole": not value} | ({"exclusive_user": True} if value == "user" else {})
         elif name == "nice":
             found["nice"] = int(value) if re.fullmatch(r"-?\d{1,10}", value) else 100
         elif name == "hold":
@@ -128,6 +128,16 @@ def submit_options(line: str) -> dict[str, Any]:
         elif name in ("mem", "mem-per-cpu"):
             found["memory_per"] = "n" if name == "mem" else "c"
     return found
+
+
+def of_component(line: str, number: int) -> str:
+    """Returns the command of a component of a heterogeneous job, whose options stand between colons."""
+    command, *words = _words(line) or [""]
+    ends = [place for place, word in enumerate(words) if word == ":"]
+    if number > len(ends):
+        return line
+    begin = ends[number - 1] + 1 if number else 0
+    return shlex.join([command, *words[begin : [*ends, len(words)][number]]])
 
 
 #: Options of a job that is asked for, beside those of `submit_options`, with the columns that they give.

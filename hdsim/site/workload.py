@@ -27,6 +27,7 @@ _OWN = {
     "memory_per": "memory_per",
     "whole": "whole",
     "whole_cores": "whole_cores",
+    "exclusive_user": "exclusive_user",
     "nice": "nice",
     "constraints": "constraints",
     "reservation": "reservation",
@@ -59,8 +60,8 @@ def columns_of(workload: Workload) -> dict[str, list[Any]]:
     """Returns the columns that :func:`hdsim.site.jobs_table.jobs_table` takes; None where a job has no value.
 
     Submissions are on the clock of the workload from the first one on, so that scaled arrivals count; a job becomes
-    eligible as long after its submission as was recorded. Jobs that are there at the begin were submitted before, see
-    :mod:`hdsim.site.beginning`.
+    eligible as long after its submission as was recorded, ``timed`` where ``--begin`` has told when. Jobs that are
+    there at the begin were submitted before, see :mod:`hdsim.site.beginning`.
     """
     first = float(workload.original_submission_time[0])
     submitted = first + workload.submission_time
@@ -84,6 +85,11 @@ def columns_of(workload: Workload) -> dict[str, list[Any]]:
     if "eligible" in workload.further:
         later = np.fmax(workload.further["eligible"].astype(np.float64) - workload.original_submission_time, 0.0)
         columns["eligible"] = np.where(np.isnan(later), submitted, submitted + later).tolist()
+    if "begin" in workload.further:
+        begin, recorded = workload.further["begin"].astype(np.float64), workload.original_submission_time
+        if "eligible" in workload.further:
+            recorded = np.fmax(workload.further["eligible"].astype(np.float64), recorded)
+        columns["timed"] = ((begin > workload.original_submission_time) & (abs(begin - recorded) < 1.0)).tolist()
     if QUEUED in workload.further:
         since = np.asarray(workload.further[QUEUED], np.float64)
         columns["submit"] = np.where(np.isnan(since), submitted, since).tolist()

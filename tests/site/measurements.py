@@ -461,6 +461,74 @@ MEASUREMENTS: dict[str, Measurement] = {
             (1920, 60, "-n 10 -N 2-6 -t 5"),
         ],
     ),
+    # CPUs of cores of two threads, with a core for each task, and with CPUs on each node.
+    "threads_on_nodes": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=2 ThreadsPerCore=2 RealMemory=32000",
+            "n3": "Sockets=2 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=32000",
+        },
+        conf="PriorityType=priority/basic\nSelectTypeParameters=CR_CPU_Memory\nDefMemPerCPU=100",
+        jobs=[
+            (0, 60, "-n 6 --ntasks-per-node=3 -t 5"),
+            (120, 60, "-n 4 --ntasks-per-node=2 -c 3 -t 5"),
+            (240, 60, "-n 7 --ntasks-per-node=5 -t 5"),
+            (360, 60, "-n 4 --mincpus=3 -N 2 -t 5"),
+            (480, 60, "-n 2 --mincpus=5 -t 5"),
+            (600, 60, "-N 3 -n 7 --mincpus=3 -t 5"),
+            (720, 60, "-n 6 --ntasks-per-node=2 --hint=nomultithread -t 5"),
+            (840, 60, "-n 4 --hint=nomultithread --mem-per-cpu=3000 -t 5"),
+            (960, 60, "-n 8 --hint=nomultithread -N 2 -t 5"),
+            (1080, 60, "-n 3 --threads-per-core=1 -c 2 -t 5"),
+            (1200, 400, "-n 3 --hint=nomultithread -t 9"),
+            (1230, 400, "-n 4 -t 9"),
+            (1260, 400, "-n 3 --hint=nomultithread --mem-per-cpu=9000 -t 9"),
+            (1290, 300, "-n 3 -t 9"),
+            (1320, 100, "-n 5 --hint=nomultithread -t 5"),
+            (1350, 100, "-n 2 -t 3"),
+        ],
+    ),
+    # Nodes of one user only, for jobs that ask for it.
+    "users_alone": Measurement(
+        nodes={"n[1-4]": "CPUs=4 RealMemory=8000"},
+        conf="PriorityType=priority/basic\n"
+        "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        "PartitionName=own Nodes=ALL ExclusiveUser=YES MaxTime=INFINITE State=UP",
+        jobs=[
+            (0, 400, "--uid=games -n 1 -t 10"),
+            (40, 400, "--uid=daemon --exclusive=user -n 1 -t 10"),
+            (80, 400, "--uid=games -n 1 -t 10"),
+            (120, 300, "--uid=daemon -n 1 -t 10"),
+            (160, 300, "--uid=bin --exclusive=user -n 2 -t 10"),
+            (200, 300, "--uid=bin -n 1 -t 10"),
+            (240, 200, "--uid=games --exclusive=user -n 6 -t 10"),
+            (280, 100, "--uid=daemon -n 1 -t 10"),
+            (320, 100, "--uid=bin -n 5 -t 10"),
+            (360, 100, "--uid=daemon -n 4 -t 10 -p own"),
+            (400, 60, "--uid=games -n 1 -t 3"),
+            (440, 60, "--uid=bin --exclusive=user -n 1 -t 3"),
+        ],
+    ),
+    # Times from which on jobs may start, with passes as slurmctld makes them by default.
+    "begins": Measurement(
+        nodes={"n[1-3]": "CPUs=4 RealMemory=8000"},
+        conf="PriorityType=priority/basic\nSchedulerParameters=batch_sched_delay=3",
+        jobs=[
+            (0, 30, "-n 1 -t 5"),
+            (97, 40, "-n 1 -t 5"),
+            (110, 40, "-n 1 -t 5"),
+            (205, 300, "-n 12 -t 6"),
+            (230, 30, "-n 4 -t 2"),
+            (531, 30, "-n 1 -t 2"),
+            (590, 20, "-n 1 -t 2"),
+            (640, 300, "-n 1 -t 7"),
+            (705, 20, "-n 1 -t 2"),
+            (800, 20, "-n 1 -t 2"),
+            (1000, 20, "-n 1 -t 2"),
+            (1111, 20, "-n 1 -t 2"),
+            (1222, 20, "-n 1 -t 2"),
+            (1333, 20, "-n 1 -t 2"),
+        ],
+    ),
 }
 
 
