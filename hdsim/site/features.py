@@ -13,7 +13,7 @@ import numpy as np
 
 from hdsim.util.arrays import Flags
 
-#: What is told of other expressions.
+#: The note about other expressions.
 OTHERS = "constraints with numbers of nodes, or [...] for several nodes"
 
 
@@ -23,7 +23,7 @@ def for_single_node(text: str) -> str:
 
 
 def features_in(text: str) -> list[str]:
-    """Returns the features of an expression, whatever it makes of them."""
+    """Returns the names of all features of an expression."""
     return [name.split("*")[0] for name in re.findall(r"[^&|()\[\],\s]+", text)]
 
 

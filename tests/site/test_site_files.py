@@ -286,6 +286,12 @@ _CYCLE = f"{_ASSOC_COLUMNS}|ParentName\n" + "".join(
             "reservations.txt",
             "users that may not use a reservation: not simulated",
         ),
+        ({"reservations_txt": RESERVATIONS}, "reservations.txt", "reserved licences: not simulated"),
+        (
+            {"reservations_txt": RESERVATIONS.replace("Duration", "NodeName=n1 CoreIDs=0-3 Duration", 1)},
+            "reservations.txt",
+            "cores of nodes: all those of the nodes are reserved",
+        ),
         (
             {"assoc_txt": _CYCLE},
             "assoc.txt",
