@@ -126,6 +126,7 @@ class SlurmScheduling:
         self._requeued: set[int] = set()
         self._doomed: dict[int, float] = {}  # preempted jobs, with the time at which they end
         self._main_at = math.inf
+        self._passed = -math.inf  # time of the last pass of the main loop
         self._full_at = self.begin
         self._full = False  # the last pass that was due is over all jobs
         self._backfill_at = self.begin
@@ -174,6 +175,8 @@ class SlurmScheduling:
                 where="site",
             )
         scheduler, now = self.scheduler, self.begin + cluster.now
+        if not scheduler.pending:
+            self._pass_over(now)
         if scheduler.calculate(now) and scheduler.pending:
             self._changed = self._untested = True
         changed = False
@@ -225,8 +228,6 @@ class SlurmScheduling:
                 pending = self._look_at(cluster, job, now)
                 # slurmctld makes no pass when a time comes: the next one over all jobs sees the job.
                 by_time = pending and self._is_timed(job)
-                if by_time and len(self.scheduler.pending) == 1:
-                    self._pass_over(now)
                 self._unseen |= by_time
                 changed |= pending and not by_time
             elif self._doomed.get(job, math.inf) <= now:
@@ -234,7 +235,7 @@ class SlurmScheduling:
         self._untested |= self._unseen
         if changed:
             self._changed = self._untested = True
-            self._main_at = min(self._main_at, math.ceil(now) + self._delay)
+            self._main_at = min(self._main_at, max(math.ceil(now), self._passed + self._delay))
 
     def _resume(self, cluster: Cluster) -> None:
         """Starts the jobs that run at the begin; those for which there is no free CPU are rejected."""
@@ -277,9 +278,12 @@ class SlurmScheduling:
         return self._submit(cluster, job, now)
 
     def _pass_over(self, now: float) -> None:
-        """Notes the passes before a time at which nothing was pending."""
+        """Notes the passes before a time until which nothing was pending."""
+        if self._main_at < now:
+            self._passed, self._main_at = self._main_at, math.inf
         if self._full_at < now:
             self._full_at = self._next(math.ceil(now) - _TICK, self._full_interval)
+            self._passed = max(self._passed, self._full_at - self._full_interval)
         self._changed &= self._backfill_at >= now
 
     def _is_timed(self, job: int) -> bool:
@@ -323,13 +327,14 @@ class SlurmScheduling:
         """Whether a pass of the main loop is due, which counts as made from then on."""
         now = self.begin + cluster.now
         if not self.scheduler.pending:
-            self._main_at = math.inf
             return False
         self._full, due = now >= self._full_at, self._main_is_due(now)
         if self._full:
             self._full_at = self._next(now, self._full_interval)
             self._changed |= self._unseen
             self._unseen = False
+        if due or self._full:
+            self._passed = now
         if due:
             self._main_at = math.inf
             self._untested = not self._full

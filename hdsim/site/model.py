@@ -137,7 +137,9 @@ class Partition(Part):
     priority_job_factor: int = Field(1, ge=0)
     preempt_mode: Annotated[str | None, _word("OFF", "ON")] = None
     grace_time: Seconds = 0.0
-    oversubscribe: Annotated[str, _word("NO", "YES"), AfterValidator(_oversubscribe)] = "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n; YES is YES:4
+    oversubscribe: Annotated[str, _word("NO", "YES"), AfterValidator(_oversubscribe)] = (
+        "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n; YES is YES:4
+    )
     exclusive_user: bool = False
     least_loaded: bool = False  # LLN
     qos: str | None = None  # whose limits hold for the jobs of the partition

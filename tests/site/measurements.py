@@ -529,6 +529,32 @@ MEASUREMENTS: dict[str, Measurement] = {
             (1333, 20, "-n 1 -t 2"),
         ],
     ),
+    # GPUs beside tasks and CPUs on each node.
+    "gpus_on_nodes": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:ta:4",
+            "n[3-4]": "Sockets=1 CoresPerSocket=8 RealMemory=64000 Gres=gpu:ta:2",
+        },
+        conf="GresTypes=gpu\nAccountingStorageTRES=gres/gpu\nPriorityType=priority/basic",
+        files={
+            "gres.conf": "NodeName=n[1-2] Name=gpu Type=ta File=FOLDER/run/gpu[0-3]\n"
+            "NodeName=n[3-4] Name=gpu Type=ta File=FOLDER/run/gpu[0-1]\n"
+        },
+        jobs=[
+            (0, 60, "-N 2 --ntasks-per-node=4 -c 2 -t 5 --gres=gpu:4"),
+            (120, 60, "-n 6 --ntasks-per-node=2 -t 5 --gpus-per-node=2"),
+            (240, 60, "-n 4 --ntasks-per-node=2 -t 5 --gpus-per-task=1"),
+            (360, 60, "-n 2 -N 1-2 -t 5 --gres=gpu:1"),
+            (480, 60, "-n 3 --ntasks-per-node=3 -c 2 -t 5 --gres=gpu:2"),
+            (600, 60, "-n 1 --mincpus=6 -t 5 --gres=gpu:1"),
+            (720, 60, "-N 2 --ntasks-per-node=2 -c 3 -t 5 --gpus=4"),
+            (840, 60, "-n 4 -N 2-4 -t 5 --gres=gpu:1"),
+            (960, 300, "-n 2 --ntasks-per-node=2 -c 2 -t 9 --gres=gpu:2"),
+            (990, 300, "-n 4 --ntasks-per-node=4 -t 9 --gres=gpu:2"),
+            (1020, 300, "-n 6 --ntasks-per-node=3 -t 9 --gres=gpu:2"),
+            (1050, 100, "-n 2 --ntasks-per-node=1 -c 4 -t 5 --gres=gpu:1"),
+        ],
+    ),
 }
 
 
