@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Columns of jobs that are there at the begin of a replay, see :mod:`hdsim.site.beginning`.
 RUNNING, QUEUED, HELD = "running_since", "queued_since", "running_cpus"
+#: Seconds between the submission and the moment from which the command has counted ``--begin=now+1hour``.
+_APART = 5.0
 #: Columns of `jobs_table` by the columns of one's own that an import writes.
 _OWN = {
     "cpus": "cpus",
@@ -89,7 +91,7 @@ def columns_of(workload: Workload) -> dict[str, list[Any]]:
         begin, recorded = workload.further["begin"].astype(np.float64), workload.original_submission_time
         if "eligible" in workload.further:
             recorded = np.fmax(workload.further["eligible"].astype(np.float64), recorded)
-        columns["timed"] = ((begin > workload.original_submission_time) & (abs(begin - recorded) < 1.0)).tolist()
+        columns["timed"] = ((begin > workload.original_submission_time) & (abs(begin - recorded) < _APART)).tolist()
     if QUEUED in workload.further:
         since = np.asarray(workload.further[QUEUED], np.float64)
         columns["submit"] = np.where(np.isnan(since), submitted, since).tolist()
