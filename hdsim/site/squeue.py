@@ -160,6 +160,8 @@ def _job(values: Mapping[str, str], zone: str, where: str, *, runs: bool) -> Que
         own["dependency"] = re.sub(r"\([^)]*\)|_\*", "", given("DEPENDENCY"))
     if given("REASON") in _HELD or any(word in values["NODELIST"] for word in _HELD):
         own["held"] = True
+    if given("REASON") == "BeginTime" and given("START_TIME"):
+        own["begin"] = date("START_TIME")
     if runs:
         read_value(given("NODELIST"), expand_nodes, f"{where}: NODELIST")
     priority = given("PRIORITY")
@@ -184,6 +186,19 @@ def _limit(text: str, where: str) -> float:
     return float(read_value(text, read, f"{where}: TIME_LIMIT"))
 
 
+def begin_at(text: str, at: float, zone: str) -> float:
+    """Returns the seconds since 1970 of ``--begin`` of a job that is submitted at a time: ``now+2hours``, or a date.
+
+    Raises:
+        ValueError: It has another form.
+    """
+    found = re.fullmatch(r"now(?:\+(\d{1,9})([a-z]*))?", text)
+    if not found:
+        return parse_date(text, zone)
+    units = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+    return at + float(found[1] or 0) * units.get((found[2] or "")[:1], 1.0)
+
+
 def asked_job(text: str, site: Site, at: float) -> Queued:
     """Returns a job that is submitted at a time, from options of sbatch such as ``-p main -n 16 -t 4:00:00 --uid=ann``.
 
@@ -195,6 +210,8 @@ def asked_job(text: str, site: Site, at: float) -> Queued:
         own = job_options(text)
     except ValueError as error:
         raise ConfigError(str(error), where=where) from None
+    if "begin" in own:
+        own["begin"] = read_value(own["begin"], lambda begin: begin_at(begin, at, site.time_zone), f"{where}: --begin")
     partition = own.pop("partitions", None) or site.default_partition or next(iter(site.partitions), "")
     for name in partition.split(","):
         if name not in site.partitions:
@@ -257,10 +274,13 @@ def jobs_of(queued: Sequence[Queued], log: Workload, site: Site, at: float, sour
     ]
     own["partitions"] = [part if "," in part else None for part in partitions]
     own["recorded_nodes"] = [job.nodes or None for job in jobs]
+    begin = np.array([math.nan if value is None else value for value in own.pop("begin", [None] * len(jobs))])
     further = {name: objects(values) for name, values in own.items()}
     further |= {
         RUNNING: np.array([job.start for job in jobs]),
         QUEUED: np.array([job.submitted for job in jobs]),
+        "begin": begin,
+        "eligible": begin,
     }
     columns = {
         "user": numbers("user", [job.user for job in jobs]),

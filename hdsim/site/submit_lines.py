@@ -144,7 +144,7 @@ def of_component(line: str, number: int) -> str:
 _ASKED = {"account": "account", "qos": "qos", "uid": "user"}
 _KNOWN = (
     *(*_TEXTS, *_ASKED, "ntasks", "time", *_COUNTS, "gpus-per-node", "nodes", "use-min-nodes", "exclusive"),
-    *("nice", "mem", "mem-per-cpu", "job-name", "output", "error"),
+    *("nice", "begin", "mem", "mem-per-cpu", "job-name", "output", "error"),
 )
 
 

@@ -507,6 +507,22 @@ def test_a_damaged_queue_is_one_line(tmp_path: Path, change: tuple[str, str], me
         read_squeue(squeue(tmp_path, SQUEUE.replace(*change)), "UTC", Notes())
 
 
+def test_a_job_that_waits_for_a_time_does_not_start_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = folder(tmp_path, 40, 10)
+    lines = SQUEUE.splitlines()
+    waits = "7|u1|a1|main|normal|PENDING|2026-03-02T09:50:00|2026-03-02T11:30:00|0:00|1:00:00|1|1||BeginTime|0"
+    path = squeue(tmp_path, "\n".join([*lines, waits]))
+    jobs, _ = read_squeue(path, "UTC", Notes())
+    assert jobs[1].own["begin"] == _NOW + 5400
+    for job in ("7", "-n 1 -t 60 --uid=u1 -A a1 --begin=now+90minutes"):
+        run("when", str(site), "--queue", str(path), "--job", job, "--scenarios", "2")
+        (plan,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("squeue --start")]
+        # The next pass over all jobs is at most a minute later.
+        assert "2026-03-02T11:30:" in plan
+    with pytest.raises(ConfigError, match="--begin: expected a date"):
+        asked_job("-n 1 --begin=later", make_site(), _NOW)
+
+
 def test_constraints_that_are_not_simulated_are_told(tmp_path: Path) -> None:
     lines = SQUEUE.splitlines()
     rows = [f"{lines[0]}|FEATURES"]
