@@ -23,6 +23,7 @@ from hdsim.util.arrays import Flags, Floats, Ints
 FLAGS = (
     *("ACCRUE_ALWAYS", "FAIR_TREE", "NO_FAIR_TREE", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC", "NO_NORMAL_PART"),
     *("NO_NORMAL_QOS", "NO_NORMAL_TRES", "SMALL_RELATIVE_TO_TIME", "MAX_TRES"),
+    "CALCULATE_RUNNING",  # without influence: nothing looks at priorities of running jobs
 )
 _GREATEST = 2.0**32 - 1
 

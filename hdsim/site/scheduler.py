@@ -55,6 +55,9 @@ _WITHOUT_INFLUENCE = (
     # Decide what becomes of submissions, of interactive commands and of changes of jobs, which the log has.
     *("defer", "defer_batch", "enable_user_top", "disable_user_top", "kill_invalid_depend", "max_depend_depth"),
     *("salloc_wait_nodes", "sbatch_wait_nodes", "preempt_send_user_signal", "disable_job_shrink", "allow_zero_lic"),
+    # Rules of arrays' dependencies, of nodes that complete or boot with other features, and of hardware.
+    *("correspond_after_task_cnt", "reduce_completing_frag", "bb_array_stage_cnt", "delay_boot", "ignore_numa"),
+    *("max_switch_wait", "inventory_interval", "spec_cores_first", "enable_job_state_cache", "enable_stepmgr"),
     *("permit_job_expansion", "requeue_setup_env_fail", "no_backup_scheduling", "no_env_cache", "build_queue_timeout"),
 )
 
