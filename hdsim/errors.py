@@ -141,13 +141,18 @@ def require(holds: object, invariant: str) -> None:
         raise InvariantError(invariant)
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
+def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
     """Returns ``" (did you mean 'x'?)"`` for the closest allowed name, or an empty string.
 
     Case decides between names that are the same otherwise, such as Gbps and GBps.
+
+    Args:
+        name: The name.
+        allowed: The allowed ones.
+        cutoff: Least likeness, greater where the name may be one that is not allowed.
     """
     text, names = str(name), list(allowed)
-    close = difflib.get_close_matches(text.lower(), [each.lower() for each in names], n=1, cutoff=0.5)
+    close = difflib.get_close_matches(text.lower(), [each.lower() for each in names], n=1, cutoff=cutoff)
     if not close:
         return ""
     same = [each for each in names if each.lower() == close[0]]

@@ -162,6 +162,7 @@ def _answer(log: Log, site: Path, given: _Options, notes: Notes) -> None:
     from hdsim.report.charts import duration
     from hdsim.site.formats import date_text
     from hdsim.site.intervals import Calibration, scenario_quantiles
+    from hdsim.site.workload import names
     from hdsim.studies.starts import features, plan_of, without_place
     from hdsim.studies.starts import scenarios as simulated
 
@@ -192,13 +193,15 @@ def _answer(log: Log, site: Path, given: _Options, notes: Notes) -> None:
     cpus, limit = int(asked.requested_cores[target]), duration(float(asked.requested_time[target]))
     there = f"{runs} jobs run, {len(asked) - runs} wait"
     click.echo(f"job {asked.job_id[target]}: {cpus} CPUs, limit {limit}; {there} at {shown(0.0)}\n")
+    qos = log.site.qos.get(str(names(asked, "queue")[target]))
+    unplanned = "N/A (NoReserve); " if qos is not None and qos.has("NoReserve") else ""
     reasons = sorted(starts.reasons[0].items(), key=_most_first)
     raw = [f"over {duration(longest)}" if value >= longest else duration(value) for value in quantiles.tolist()]
     rows = [
         ("median", shown(median)),
         ("80 % interval", f"{shown(low)} to {shown(high)}"),
         ("not earlier because of", ", ".join(f"{word} {count / scenarios:.0%}" for word, count in reasons)),
-        ("squeue --start", f"{shown(float(plan[0]))}, {plan_reason[0]}: with requested times"),
+        ("squeue --start", f"{unplanned}{shown(float(plan[0]))}, {plan_reason[0]}: with requested times"),
         (f"{scenarios} scenarios", f"10 %, 50 % and 90 % start in {', '.join(raw)}"),
     ]
     click.echo("\n".join(f"{name:22}  {text}" for name, text in rows))

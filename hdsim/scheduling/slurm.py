@@ -111,6 +111,7 @@ class SlurmScheduling:
         self._full_interval = max(float(given["sched_interval"]), _TICK)
         self._backfill_interval = max(float(given["bf_interval"]), _TICK)
         self._backfills = self.site.slurm.type == "backfill" and not own_passes
+        self._timed = np.array(columns.get("timed") or [False] * len(table), np.bool_)
         self._later: list[tuple[float, int]] = []  # jobs that are looked at again: not eligible yet, or cancelled then
         try:
             self._dependencies = dependencies_of(columns)
@@ -125,11 +126,13 @@ class SlurmScheduling:
         self._requeued: set[int] = set()
         self._doomed: dict[int, float] = {}  # preempted jobs, with the time at which they end
         self._main_at = math.inf
+        self._passed = -math.inf  # time of the last pass of the main loop
         self._full_at = self.begin
         self._full = False  # the last pass that was due is over all jobs
         self._backfill_at = self.begin
         self._changed = False  # since the last pass of sched/backfill
         self._untested = True  # something has changed since the last pass over all jobs
+        self._unseen = False  # a time has come at which a job is eligible, and no pass over all jobs has been since
         # Power that is kept for the first job that lacks it at this instant, from when on, and until when, in seconds;
         # what may let jobs that lack power start, as of the last instant.
         self._kept: tuple[float, float, float] | None = None
@@ -172,6 +175,8 @@ class SlurmScheduling:
                 where="site",
             )
         scheduler, now = self.scheduler, self.begin + cluster.now
+        if not scheduler.pending:
+            self._pass_over(now)
         if scheduler.calculate(now) and scheduler.pending:
             self._changed = self._untested = True
         changed = False
@@ -220,12 +225,17 @@ class SlurmScheduling:
         while self._later and self._later[0][0] <= now:
             _, job = heapq.heappop(self._later)
             if job in cluster.queue:
-                changed |= self._look_at(cluster, job, now)
+                pending = self._look_at(cluster, job, now)
+                # slurmctld makes no pass when a time comes: the next one over all jobs sees the job.
+                by_time = pending and self._is_timed(job)
+                self._unseen |= by_time
+                changed |= pending and not by_time
             elif self._doomed.get(job, math.inf) <= now:
                 self._end(cluster, job)
+        self._untested |= self._unseen
         if changed:
             self._changed = self._untested = True
-            self._main_at = min(self._main_at, math.ceil(now) + self._delay)
+            self._main_at = min(self._main_at, max(math.ceil(now), self._passed + self._delay))
 
     def _resume(self, cluster: Cluster) -> None:
         """Starts the jobs that run at the begin; those for which there is no free CPU are rejected."""
@@ -267,6 +277,19 @@ class SlurmScheduling:
             self._jobs.eligible[job] = now
         return self._submit(cluster, job, now)
 
+    def _pass_over(self, now: float) -> None:
+        """Notes the passes before a time until which nothing was pending."""
+        if self._main_at < now:
+            self._passed, self._main_at = self._main_at, math.inf
+        if self._full_at < now:
+            self._full_at = self._next(math.ceil(now) - _TICK, self._full_interval)
+            self._passed = max(self._passed, self._full_at - self._full_interval)
+        self._changed &= self._backfill_at >= now
+
+    def _is_timed(self, job: int) -> bool:
+        """Whether a job has waited for a time: that of ``--begin``, or after it was requeued."""
+        return job in self._requeued or (bool(self._timed[job]) and job not in self._dependencies)
+
     def _finish(self, job: int, now: float, *, succeeded: bool = False) -> None:
         """Notes the end of a job, and looks at those that depend on it."""
         self._progress.ended[job], self._progress.succeeded[job] = now, succeeded
@@ -304,11 +327,14 @@ class SlurmScheduling:
         """Whether a pass of the main loop is due, which counts as made from then on."""
         now = self.begin + cluster.now
         if not self.scheduler.pending:
-            self._main_at = math.inf
             return False
         self._full, due = now >= self._full_at, self._main_is_due(now)
         if self._full:
             self._full_at = self._next(now, self._full_interval)
+            self._changed |= self._unseen
+            self._unseen = False
+        if due or self._full:
+            self._passed = now
         if due:
             self._main_at = math.inf
             self._untested = not self._full
@@ -469,7 +495,7 @@ class SlurmScheduling:
     def awaits(self, cluster: Cluster) -> bool:
         """Whether a pending job may start later: something runs, comes, ends or decays."""
         now = self.begin + cluster.now
-        ahead = bool(cluster.running) or cluster.expects_jobs or bool(self._later)
+        ahead = bool(cluster.running) or cluster.expects_jobs or bool(self._later) or self._unseen
         if cluster.budget is not None:
             ahead |= cluster.budget.rises_after(cluster.now) or bool(cluster.node_states and cluster.node_states.n_away)
         return ahead or bool((self.scheduler.calendar.end > now).any()) or self.scheduler.decays

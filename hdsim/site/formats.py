@@ -213,11 +213,13 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"expected a file: {error.strerror}", where=str(path)) from None
 
 
-def printed_rows(path: Path, needed: Collection[str], expected: str) -> Iterator[tuple[dict[str, str], str]]:
+def printed_rows(
+    path: Path, needed: Collection[str], expected: str, with_bars: str = ""
+) -> Iterator[tuple[dict[str, str], str]]:
     """Yields each row of a table that a command prints, by upper-case names of columns, and its place.
 
     Between columns are vertical bars, if they are in the header, or blanks. The header is the first line with the
-    `needed` columns.
+    `needed` columns. Texts of the column `with_bars` may have vertical bars.
 
     Raises:
         ConfigError: The file cannot be read, has no header (`expected` says which one), or a row has another number of
@@ -232,6 +234,10 @@ def printed_rows(path: Path, needed: Collection[str], expected: str) -> Iterator
             names = [cell.upper() for cell in cells]
             header = names if set(needed) <= set(names) else []
         elif cells:
+            more = len(cells) - len(header)
+            if barred and more > 0 and with_bars in header:
+                at = header.index(with_bars)
+                cells[at : at + more + 1] = ["|".join(cells[at : at + more + 1])]
             if len(cells) != len(header):
                 raise ConfigError(f"expected {len(header)} columns, got {len(cells)}", where=f"{path}:{place}")
             yield dict(zip(header, cells, strict=True)), f"{path}:{place}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hdsim.errors import WorkloadError
+from hdsim.site.features import features_in, nodes_having
 from hdsim.site.formats import expand_nodes, parse_counts, parse_gres, split_list
 from hdsim.site.kernels.placing import Demands
 from hdsim.site.model import Partition, Site
@@ -56,6 +57,8 @@ class SiteJobs:
     array_limit: Ints  # most tasks of it that run at a time
     named: Flags  # jobs that name the nodes that they keep to
     whole: Flags  # jobs that ask for whole nodes, in whatever partition
+    alone: Flags  # jobs that ask for nodes without jobs of other users
+    per_counted: Ints  # CPUs that jobs hold for each one that limits, priorities and usage count
     first_entry: Ints = field(init=False)
     entry_job: Ints = field(init=False)
     entry_partition: Ints = field(init=False)
@@ -75,8 +78,9 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
 
     Args:
         columns: ``submit``, ``cpus``, ``partition`` and, if there are any, ``eligible``, ``requested_time``, ``nodes``,
-            ``most_nodes``, ``per_task``, ``memory``, ``memory_per``, ``whole``, ``whole_cores``
-            (a core for each CPU), ``user``, ``account``, ``qos``,
+            ``most_nodes``, ``use_min_nodes``, ``per_task``, ``tasks_per_node``, ``min_cpus`` (of
+            each node), ``memory``, ``memory_per``, ``whole``, ``whole_cores``
+            (a core for each CPU), ``exclusive_user``, ``user``, ``account``, ``qos``,
             ``nice``, ``constraints``, ``required_nodes``, ``excluded_nodes``, ``reservation``, ``licenses``, ``gres``
             (of each node, ``gpu:2`` or ``gpu:a100:2``), ``gpus`` (of all nodes together, ``4`` or ``a100:4``),
             ``gpus_per_task``, ``cpus_per_gpu``, ``held``, ``array_limit`` and ``job_id``; None where a job has none.
@@ -111,13 +115,13 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
     partitions = [rows[text] for text in asked]
     submitted = np.array(columns["submit"], np.float64)
     accounts, qos = column("account", ""), column("qos", "")
-    demands = _demands(columns, column, partitions, qos, site, known)
+    demands = _demands(columns, column, partitions, qos, site, known, where)
     nodes = np.maximum(demands.least, column("most_nodes", 0)).tolist()
     partitions, refused = _permitted(site, partitions, demands, nodes, accounts, qos)
     users: dict[str, int] = {}
     array, array_limit = _arrays(columns, column)
     listed = _required(column("required_nodes", ""), demands.least.tolist(), where)
-    features, feature = _features(site, column("constraints", ""), listed, column("excluded_nodes", ""), known)
+    features, feature = _features(site, column("constraints", ""), listed, column("excluded_nodes", ""), known, where)
     return SiteJobs(
         submitted=submitted,
         eligible=np.fmax(np.array(column("eligible", math.nan), np.float64), submitted),
@@ -138,7 +142,21 @@ def jobs_table(columns: Mapping[str, Sequence[Any]], site: Site, where: str = "j
         array_limit=array_limit,
         named=np.array([bool(text) for text in listed], np.bool_),
         whole=np.array(column("whole", False), np.bool_),
+        alone=np.array(column("exclusive_user", False), np.bool_),
+        per_counted=_per_counted(site, column),
     )
+
+
+def _of_cores(site: Site, column: Any) -> Ints:
+    """Returns the CPUs that jobs hold for each one that they ask for: those of a core, or one."""
+    threads = max((kind.threads_per_core for kind in site.nodes.values()), default=1)
+    return np.where(column("whole_cores", False), threads, 1)
+
+
+def _per_counted(site: Site, column: Any) -> Ints:
+    """Returns the CPUs that jobs hold for each one that counts: with CR_CPU one of each whole core does."""
+    held = _of_cores(site, column)
+    return held if "CPU" in site.slurm.consumable else np.ones_like(held)
 
 
 def _exempt(site: Site, qos: list[str], flag: str) -> Flags:
@@ -148,7 +166,7 @@ def _exempt(site: Site, qos: list[str], flag: str) -> Flags:
 
 
 def _demands(
-    columns: Mapping[str, Any], column: Any, partitions: Any, qos: list[str], site: Site, known: Any
+    columns: Mapping[str, Any], column: Any, partitions: Any, qos: list[str], site: Site, known: Any, where: str
 ) -> Demands:
     """Returns what the jobs ask for, within the limits and with the defaults of their first partitions.
 
@@ -168,8 +186,7 @@ def _demands(
     usual = [kind.max_time if kind.default_time is None else kind.default_time for kind in first]
     limit = np.where(np.isnan(asked), usual, asked)
     per_task = np.maximum(np.array(column("per_task", 1), np.int64), 1)
-    threads = max((kind.threads_per_core for kind in site.nodes.values()), default=1)
-    cores = np.where(column("whole_cores", False), threads, 1)
+    cores = _of_cores(site, column)
     cpus, per_task = cpus * cores, per_task * cores
     memory, of_cpu = np.array(column("memory", math.nan), np.float64), np.array(column("memory_per", "n")) == "c"
     whole_node = max((kind.memory for _, kind in nodes_of(site)), default=0.0)
@@ -185,23 +202,52 @@ def _demands(
                 cpus[job], per_task[job], memory[job] = cpus[job] * more, per_task[job] * more, memory[job] / more
             else:
                 cpus[job] = max(cpus[job], least[job] * more)
+    on_node = _tasks_on_nodes(column, cpus // per_task, where)
+    if site.slurm.select == "linear":
+        on_node = np.where(cpus > per_task, on_node, 0)
     gpus = _gpus(column, site, known, cpus // per_task)
     cpus = np.maximum(cpus, gpus["all_gpus"] * gpus["cpus_per_gpu"])
     # A node has a task at least.
     most = np.where(gpus["all_gpus"] > 0, np.minimum(most, np.maximum(cpus // per_task, least)), most)
+    least, most = np.maximum(least, 1), np.maximum(most, 1)
+    tasks = np.maximum(cpus // per_task, 1)
+    fewest = np.where(on_node > 0, np.maximum(least, -(-tasks // np.maximum(on_node, 1))), least)
+    # Of a range a job takes the greatest number that it can get, but not for GPUs of all nodes together; where it names
+    # a number of tasks, each node has one.
+    ranged = np.array([value is not None for value in columns.get("most_nodes", [None] * len(cpus))], np.bool_)
+    most = np.where(ranged & (tasks > 1), np.minimum(most, np.maximum(tasks, fewest)), most)
+    ranged &= ~np.array(column("use_min_nodes", False), np.bool_) & (gpus["all_gpus"] == 0)
     exclusive = np.array(site.whole_nodes, np.bool_)[[rows[0] for rows in partitions]]
     return Demands(
         cpus=cpus,
         per_task=per_task,
-        least=np.maximum(least, 1),
-        most=np.maximum(most, 1),
-        memory_per_cpu=np.where(of_cpu, memory, 0.0),
+        on_node=on_node,
+        # A single task takes its own CPUs only.
+        least_cpus=np.maximum(per_task * np.where(tasks > 1, np.maximum(on_node, 1), 1), column("min_cpus", 0)),
+        least=least,
+        fewest=fewest,
+        wanted=np.where(ranged, np.maximum(fewest, most), fewest),
+        most=most,
+        memory_per_cpu=np.where(of_cpu, memory, 0.0) / _per_counted(site, column),
         memory_per_node=np.where(of_cpu, 0.0, memory),
         partition=np.array([rows[0] for rows in partitions], np.int64),
         whole=np.array(column("whole", False), np.bool_) | exclusive,
         limit=np.where(np.isinf(limit), YEAR, limit),
         **gpus,
     )
+
+
+def _tasks_on_nodes(column: Any, tasks: Ints, where: str) -> Ints:
+    """Returns the tasks of each job on each node, 0 for any number; those that its most nodes contradict are left out.
+
+    srun says that it cannot honour such a number, sbatch refuses the job.
+    """
+    on_node = np.maximum(np.array(column("tasks_per_node", 0), np.int64), 0)
+    beyond = on_node * np.array(column("most_nodes", _ANY_NUMBER), np.int64) < np.where(on_node > 0, tasks, 0)
+    if beyond.any():
+        told = "%s: %d jobs have more tasks than --ntasks-per-node allows on their nodes; they are as without it"
+        _log.warning(told, where, int(beyond.sum()))
+    return np.where(beyond, 0, on_node)
 
 
 def _arrays_of(ids: Sequence[Any]) -> Ints:
@@ -336,15 +382,18 @@ def _required(lists: list[str], least: list[int], where: str) -> list[str]:
     return ["" if left else text for text, left in zip(lists, short, strict=True)]
 
 
-def _features(site: Site, asked: list[str], required: list[str], excluded: list[str], known: Any) -> tuple[Flags, Ints]:
+def _features(
+    site: Site, asked: list[str], required: list[str], excluded: list[str], known: Any, where: str
+) -> tuple[Flags, Ints]:
     """Returns the (F, N) sets of nodes that jobs may be on, and that of each job.
 
     Args:
         site: The site.
-        asked: Features, ``a&b`` and ``a|b``.
+        asked: Expressions of features, see :mod:`hdsim.site.features`.
         required: Lists of nodes that jobs have to be on, each at least as long as the job has nodes.
         excluded: Lists of nodes that jobs may not be on.
         known: Looks a name up.
+        where: Origin of the jobs, for error messages.
     """
     nodes = nodes_of(site)
     having = [set(kind.features) for _, kind in nodes]
@@ -357,12 +406,12 @@ def _features(site: Site, asked: list[str], required: list[str], excluded: list[
         if key in rows:
             continue
         features, only, without = key
-        allowed = np.array([not features] * len(nodes))
-        for part in features.strip("()").split("|") if features else ():
-            wanted = {name.strip() for name in part.split("&")}
-            for name in wanted:
-                known("constraint", name, every, row)
-            allowed |= [wanted <= own for own in having]
+        for name in features_in(features):
+            known("constraint", name, every, row)
+        try:
+            allowed = nodes_having(features, having) if features else np.ones(len(nodes), np.bool_)
+        except ValueError as error:
+            raise WorkloadError(f"constraint: {error}", where=where) from None
         for text, kept in ((only, True), (without, False)):
             if text:
                 listed = np.zeros(len(nodes), np.bool_)

@@ -59,6 +59,15 @@ def _oversubscribe(value: str) -> str:
     return value
 
 
+def _word(false: str, true: str) -> BeforeValidator:
+    """Takes what YAML makes of words such as NO and OFF for these words."""
+
+    def read(value: Any) -> Any:
+        return (true if value else false) if isinstance(value, bool) else value
+
+    return BeforeValidator(read)
+
+
 def _or_null(value: float) -> float | None:
     return None if math.isinf(value) else value
 
@@ -126,9 +135,11 @@ class Partition(Part):
     max_cpus_per_node: Count = None
     priority_tier: int = Field(1, ge=0)
     priority_job_factor: int = Field(1, ge=0)
-    preempt_mode: str | None = None
+    preempt_mode: Annotated[str | None, _word("OFF", "ON")] = None
     grace_time: Seconds = 0.0
-    oversubscribe: Annotated[str, AfterValidator(_oversubscribe)] = "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n; YES is YES:4
+    oversubscribe: Annotated[str, _word("NO", "YES"), AfterValidator(_oversubscribe)] = (
+        "NO"  # NO, EXCLUSIVE, YES:n, FORCE:n; YES is YES:4
+    )
     exclusive_user: bool = False
     least_loaded: bool = False  # LLN
     qos: str | None = None  # whose limits hold for the jobs of the partition
@@ -186,7 +197,7 @@ class Qos(Part):
 
     priority: int = Field(0, ge=0)
     preempt: list[str] = []  # QOS whose jobs those of this one preempt
-    preempt_mode: str | None = None  # null: that of the cluster
+    preempt_mode: Annotated[str | None, _word("OFF", "ON")] = None  # null: that of the cluster
     preempt_exempt_time: Seconds | None = None  # null: that of the cluster
     grace_time: Seconds = 0.0
     usage_factor: float = Field(1.0, ge=0)
@@ -251,7 +262,7 @@ class Preemption(Part):
     """Slurm's Preempt* parameters."""
 
     type: Literal["none", "qos", "partition_prio"] = "none"
-    mode: str = "OFF"
+    mode: Annotated[str, _word("OFF", "ON")] = "OFF"
     gang: bool = False
     exempt_time: Seconds = 0.0
 
@@ -265,7 +276,7 @@ class Scheduler(Part):
     topology: Literal["none", "tree"] = "none"
     topology_parameters: list[str] = []  # TopologyParam
     enforce: list[str] = []  # AccountingStorageEnforce
-    enforce_part_limits: str = "NO"
+    enforce_part_limits: Annotated[str, _word("NO", "YES")] = "NO"
     parameters: dict[str, Any] = {}  # SchedulerParameters by name, true for those without value
 
     @property

@@ -40,9 +40,12 @@ class Job(Part):
     cpus: int = Field(1, ge=1)
     nodes: int | None = Field(None, ge=1)  # least and most
     per_task: int | None = Field(None, ge=1)
+    tasks_per_node: int | None = Field(None, ge=1)
+    min_cpus: int | None = Field(None, ge=1)  # of each node
     memory: float | None = Field(None, ge=0)  # of each node
     memory_per_cpu: float | None = Field(None, ge=0)
     whole: bool = False
+    exclusive_user: bool = False
     user: str = "user"
     account: str = ""
     qos: str | None = None
@@ -65,7 +68,20 @@ class Job(Part):
 
 #: Columns of one's own that are as in the file.
 _SAME = (
-    *("nodes", "per_task", "whole", "nice", "dependency", "array_limit", "constraints", "reservation", "licenses"),
+    *(
+        "nodes",
+        "per_task",
+        "tasks_per_node",
+        "min_cpus",
+        "exclusive_user",
+        "whole",
+        "nice",
+        "dependency",
+        "array_limit",
+        "constraints",
+        "reservation",
+        "licenses",
+    ),
     *("gres", "gpus_per_task", "cpus_per_gpu", "required_nodes", "excluded_nodes", "cpus"),
 )
 
@@ -132,6 +148,7 @@ def _workload(site: Site, jobs: list[Job], source: str) -> Workload:
     own["memory_mib"] = objects([job.memory if job.memory_per_cpu is None else job.memory_per_cpu for job in jobs])
     own["memory_per"] = objects(["n" if job.memory_per_cpu is None else "c" for job in jobs])
     own["eligible"] = np.array([job.at if job.begin is None else job.begin for job in jobs])
+    own["begin"] = np.array([math.nan if job.begin is None else job.begin for job in jobs])
     own["partitions"] = objects(parts)
     return Workload.from_columns(
         job_id=[row if job.id is None else job.id for row, job in enumerate(jobs, 1)],

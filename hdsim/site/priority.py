@@ -23,6 +23,7 @@ from hdsim.util.arrays import Flags, Floats, Ints
 FLAGS = (
     *("ACCRUE_ALWAYS", "FAIR_TREE", "NO_FAIR_TREE", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC", "NO_NORMAL_PART"),
     *("NO_NORMAL_QOS", "NO_NORMAL_TRES", "SMALL_RELATIVE_TO_TIME", "MAX_TRES"),
+    "CALCULATE_RUNNING",  # without influence: nothing looks at priorities of running jobs
 )
 _GREATEST = 2.0**32 - 1
 
@@ -126,14 +127,15 @@ class Multifactor:
     def _job_size(self, kinds: list[NodeType]) -> Floats:
         """(J,) size factors, from 0 to 1."""
         asked, nodes, cpus = self._jobs.demands, len(kinds), sum(kind.cpus for kind in kinds)
+        counted = asked.cpus / self._jobs.per_counted
         if "SMALL_RELATIVE_TO_TIME" in self._flags:
             minutes = np.maximum(np.floor(asked.limit / 60.0), 1.0)
-            factor = np.maximum(asked.least * cpus / nodes, asked.cpus) / minutes / cpus
+            factor = np.maximum(asked.least * cpus / nodes, counted) / minutes / cpus
             factor = 1.0 - factor if self._rules.favor_small else factor
         elif self._rules.favor_small:
-            factor = ((nodes - asked.least) / nodes + (cpus - asked.cpus) / cpus) / 2.0
+            factor = ((nodes - asked.least) / nodes + (cpus - counted) / cpus) / 2.0
         else:
-            factor = (asked.least / nodes + asked.cpus / cpus) / 2.0
+            factor = (asked.least / nodes + counted / cpus) / 2.0
         return np.clip(factor, 0.0, 1.0)
 
     def submit(self, jobs: Ints, now: float) -> None:
@@ -155,7 +157,7 @@ class Multifactor:
                 others += float(value)
         rate = others + (max(of_nodes) if "MAX_TRES" in self._flags else sum(of_nodes))
         if not self._weights[partition]:
-            rate = float(cpus)
+            rate = cpus / float(self._jobs.per_counted[job])
         self.fair_share.start(job, now, rate, self._usage_factor[self._jobs.qos[job]], cpus, nodes)
 
     def end(self, job: int, now: float) -> None:

@@ -7,6 +7,7 @@ a ``|`` in a text are mended where that is possible in one way only, the others 
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,12 +49,20 @@ _NEEDED = {
     "a column with CPUs, such as NCPUS or AllocTRES": {"ncpus", "alloccpus", "reqcpus", "reqtres", "alloctres"},
 }
 #: Columns of free text, which may have a ``|``.
-_FREE = ("jobname", "comment", "admincomment", "systemcomment", "extra", "submitline", "workdir", "failednode")
+_FREE = (
+    *("jobname", "comment", "admincomment", "systemcomment", "extra", "submitline", "workdir", "failednode"),
+    "constraints",
+)
+#: Most ways to divide the surplus of a row that are tried.
+_WAYS = 5000
+#: The beginning of a text of SubmitLine as a rule.
+_COMMAND = re.compile(r"\s*(\S*/)?(sbatch|srun|salloc)(\s|$)")
 _JOB_ID = r"\d+(_(\d+|\[[^\]]*\]?))?(\+\d+)?"
 _TIME = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([+-]\d\d:?\d\d|Z)?|\d{1,12}|Unknown|None|N/A|INVALID|NONE)?"
 #: Forms of the cells of some columns.
 _PATTERNS = {
     "jobid": re.compile(rf"{_JOB_ID}(\..*)?"),
+    "constraints": re.compile(r"([^\s|](\S*[^\s|])?)?"),
     "jobidraw": re.compile(r"\d+(\..*)?"),
     **dict.fromkeys(("submit", "eligible", "start", "end"), re.compile(_TIME)),
     "state": re.compile(rf"({'|'.join(STATES)})( by \S+|\+)?"),
@@ -305,18 +314,27 @@ def _joined(lines: Sequence[tuple[int, str]], position: int, header: Sequence[st
 
 
 def _without_surplus(text: str, header: Sequence[str]) -> list[str] | None:
-    """Returns the cells of a row with too many, if the surplus can be in one text only."""
+    """Returns the cells of a row with too many, if the surplus can be in texts in one way only.
+
+    Of several ways the one with a command in SubmitLine counts.
+    """
     cells = text.split("|")
     surplus = len(cells) - len(header)
     if surplus <= 0:
         return None
+    free = [place for place, name in enumerate(header) if name in _FREE]
     found = []
-    for name in _FREE:
-        if name in header:
-            at = header.index(name)
-            made = [*cells[:at], "|".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
-            if _matches(made, header):
-                found.append(made)
+    for ends in itertools.islice(itertools.combinations_with_replacement(free, surplus), _WAYS):
+        made, position = [], 0
+        for place in range(len(header)):
+            more = ends.count(place)
+            made.append("|".join(cells[position : position + more + 1]))
+            position += more + 1
+        if _matches(made, header):
+            found.append(made)
+    if len(found) > 1 and "submitline" in header:
+        at = header.index("submitline")
+        found = [made for made in found if _COMMAND.match(made[at])]
     return found[0] if len(found) == 1 else None
 
 

@@ -29,6 +29,9 @@ _OF_LINES: dict[str, tuple[Any, Any]] = {
     "nodes": (pl.Int64, None),
     "most_nodes": (pl.Int64, None),
     "per_task": (pl.Int64, None),
+    "tasks_per_node": (pl.Int64, None),
+    "min_cpus": (pl.Int64, None),
+    "use_min_nodes": (pl.Boolean, False),
     "cpus_per_gpu": (pl.Int64, None),
     "array_limit": (pl.Int64, None),
     "nice": (pl.Int64, 0),
@@ -36,6 +39,7 @@ _OF_LINES: dict[str, tuple[Any, Any]] = {
     "held": (pl.Boolean, False),
     "whole": (pl.Boolean, False),
     "whole_cores": (pl.Boolean, False),
+    "exclusive_user": (pl.Boolean, False),
 }
 
 
@@ -163,9 +167,14 @@ def _nodes(text: str) -> list[str]:
 
 
 def whole(jobs: pl.DataFrame, site: Site) -> pl.Series:
-    """Returns which jobs got all CPUs of their nodes and more than they asked for, not by whole cores and sockets."""
+    """Returns which jobs got all CPUs of their nodes and more than they asked for, not by whole cores and sockets.
+
+    Those of partitions that give whole nodes are none of them: in others they take what they ask for.
+    """
     cpus = {name: kind.cpus for name, kind in nodes_of(site)}
-    more = jobs.filter(pl.col("got_cpus") > pl.col("cpus"), pl.col("nodelist").is_not_null())
+    exclusive = [name for name, are in zip(site.partitions, site.whole_nodes, strict=True) if are]
+    own = ~pl.col("partition").is_in(exclusive).fill_null(False)
+    more = jobs.filter(pl.col("got_cpus") > pl.col("cpus"), pl.col("nodelist").is_not_null(), own)
     sums: dict[str, int] = {}
     for text in more["nodelist"].unique():
         names = [text] if text in cpus else _nodes(text)
@@ -185,4 +194,4 @@ def whole(jobs: pl.DataFrame, site: Site) -> pl.Series:
         sockets = max(kind.sockets for kind in site.nodes.values())
         rounded = pl.min_horizontal("cpus", pl.col("got_nodes") * sockets) * unit - pl.col("cpus")
     made = (pl.col("got_cpus") - pl.col("cpus") > rounded) & (pl.col("got_cpus") == found)
-    return jobs.select(made.fill_null(False)).to_series()
+    return jobs.select((made & own).fill_null(False)).to_series()

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from hdsim.errors import ConfigError
+from hdsim.site.features import OTHERS, features_in, is_simulated
 from hdsim.site.formats import expand_nodes
 from hdsim.site.jobs_table import YEAR
 from hdsim.site.local_times import decide, read_times
@@ -23,6 +24,7 @@ from hdsim.site.notes import Notes
 from hdsim.site.platform import MB_PER_MIB, nodes_of
 from hdsim.site.sacct_demands import counts, gres, licenses, of_lines, unread, whole
 from hdsim.site.sacct_values import MIB, amount_of, duration, limit, memory_of, number, something
+from hdsim.site.submit_lines import of_component
 from hdsim.workload.swf import CANCELLED, COMPLETED, FAILED
 
 #: Limits in seconds, MiB and CPUs beyond which a number is damaged.
@@ -293,6 +295,11 @@ class _Jobs:
 
     def demands(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Adds the resources that the jobs ask for and got."""
+        several = pl.col("id").str.contains("+", literal=True) & pl.col("submit_line").str.contains(" : ", literal=True)
+        if jobs.select(several.fill_null(False).any()).item():
+            pairs = jobs.select("id", "submit_line", several=several.fill_null(False)).iter_rows()
+            lines = [of_component(line, int(name.rpartition("+")[2])) if of else line for name, line, of in pairs]
+            jobs = jobs.with_columns(submit_line=pl.Series(lines, dtype=pl.String))
         for option, rows in unread(jobs["submit_line"]).items():
             self.note(self.notes.leave_out, jobs[rows], f"{option}: not simulated, the job is as without it")
         jobs = jobs.with_columns(of_lines(jobs["submit_line"]))
@@ -424,12 +431,16 @@ class _Jobs:
             | pl.col("reason").str.contains("JobHeld").fill_null(False)
             | pl.col("of_line_held")
         )
+        constraints = pl.coalesce("constraints", "of_line_constraints")
         jobs = jobs.with_columns(
             requested=requested,
             reservation=pl.coalesce("reservation", "of_line_reservation"),
-            constraints=pl.coalesce("constraints", "of_line_constraints"),
+            # A single node has one of the alternatives in brackets.
+            constraints=pl.when(pl.col("got_nodes") == 1)
+            .then(constraints.str.replace_many(["[", "]"], ["(", ")"]))
+            .otherwise(constraints),
         )
-        jobs = self.without_unknown(jobs)
+        jobs = self.without_unknown(jobs).with_columns(begin=self.begin(jobs))
         text_ids = not jobs["id"].str.contains(r"^\d+$").all()
         return jobs.select(
             job_id=pl.col("id") if text_ids else pl.col("id").cast(pl.Int64),
@@ -446,16 +457,21 @@ class _Jobs:
             partition="partition",
             executable="name",
             status=status.cast(pl.Int64),
-            eligible=pl.max_horizontal("submit", pl.coalesce("eligible", self.begin(jobs), "submit")),
+            eligible=pl.max_horizontal("submit", pl.coalesce("eligible", "begin", "submit")),
+            begin="begin",
             cpus="cpus",
             nodes="nodes",
             most_nodes="most_nodes",
+            use_min_nodes="of_line_use_min_nodes",
             per_task="of_line_per_task",
+            tasks_per_node="of_line_tasks_per_node",
+            min_cpus="of_line_min_cpus",
             array_limit="of_line_array_limit",
             memory_mib="memory_mib",
             memory_per=pl.when(pl.col("memory_mib").is_not_null()).then("memory_per"),
             whole="whole",
             whole_cores="of_line_whole_cores",
+            exclusive_user="of_line_exclusive_user",
             nice="of_line_nice",
             constraints="constraints",
             reservation="reservation",
@@ -520,9 +536,10 @@ class _Jobs:
             ("reservation", lambda text: text in known, "reservations that are not in reservations.txt"),
             (
                 "constraints",
-                lambda text: {name.split("*")[0] for name in re.findall(r"[^&|()\[\],\s]+", text)} <= features,
+                lambda text: set(features_in(text)) <= features,
                 "constraints with features that slurm.conf does not have",
             ),
+            ("constraints", is_simulated, OTHERS),
             ("licenses", lambda text: set(counts(text)) <= licenses, "licences that slurm.conf does not have"),
             (
                 "gres",

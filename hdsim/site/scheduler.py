@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hdsim.errors import ConfigError
+from hdsim.errors import ConfigError, nearest
 from hdsim.site import preemption
 from hdsim.site.accounts import Used, accounts_of
 from hdsim.site.formats import expand_nodes, fold_nodes
@@ -55,6 +55,9 @@ _WITHOUT_INFLUENCE = (
     # Decide what becomes of submissions, of interactive commands and of changes of jobs, which the log has.
     *("defer", "defer_batch", "enable_user_top", "disable_user_top", "kill_invalid_depend", "max_depend_depth"),
     *("salloc_wait_nodes", "sbatch_wait_nodes", "preempt_send_user_signal", "disable_job_shrink", "allow_zero_lic"),
+    # Rules of arrays' dependencies, of nodes that complete or boot with other features, and of hardware.
+    *("correspond_after_task_cnt", "reduce_completing_frag", "bb_array_stage_cnt", "delay_boot", "ignore_numa"),
+    *("max_switch_wait", "inventory_interval", "spec_cores_first", "enable_job_state_cache", "enable_stepmgr"),
     *("permit_job_expansion", "requeue_setup_env_fail", "no_backup_scheduling", "no_env_cache", "build_queue_timeout"),
 )
 
@@ -64,6 +67,8 @@ _SELECT = {
     *("CR_LLN", "CR_PACK_NODES", "CR_CORE_DEFAULT_DIST_BLOCK", "CR_ALLOCATE_FULL_SOCKET", "LL_SHARED_GRES"),
     *("OTHER_CONS_RES", "OTHER_CONS_TRES"),
 }
+#: Likeness from which on a word counts as a simulated one that is misspelt: Slurm has others.
+_ALIKE = 0.85
 #: Words of TopologyParam with which slurmctld orders nodes otherwise.
 _ORDERS_OF_NODES = {"DRAGONFLY", "SWITCHASNODERANK"}
 #: Flags of QOS that are simulated, and those that only decide which jobs may be submitted.
@@ -103,7 +108,8 @@ def refuse(site: Site) -> list[str]:
         if sum(name in kind.gres for name in gpu_types(site)) > 1:
             found.append(f"nodes {key}: several types of GPUs on a node")
     if site.priority.type == "multifactor":
-        found += [f"PriorityFlags={name}" for name in site.priority.flags if name not in FLAGS]
+        flags = [name for name in site.priority.flags if name not in FLAGS]
+        found += [f"PriorityFlags={name}{nearest(name, FLAGS, _ALIKE)}" for name in flags]
     found += unknown_weights(site) + _select_parameters(site)
     found += [f"TopologyParam={word}" for word in site.slurm.topology_parameters if word.upper() in _ORDERS_OF_NODES]
     for name, each in site.qos.items():
@@ -113,7 +119,7 @@ def refuse(site: Site) -> list[str]:
     known = {*PARAMETERS, *_FLAGS, *_WITHOUT_INFLUENCE}
     for name, value in site.slurm.parameters.items():
         if name not in known:
-            found.append(f"SchedulerParameters={name}")
+            found.append(f"SchedulerParameters={name}{nearest(name, sorted(known), _ALIKE)}")
         elif name in _LEAST and not (str(value).isdecimal() and int(value) >= _LEAST[name]):
             found.append(f"SchedulerParameters={name}={value} (expected a whole number of at least {_LEAST[name]})")
     return found
@@ -127,7 +133,7 @@ def _select_parameters(site: Site) -> list[str]:
             one.threads_per_core == 1 for one in site.nodes.values()
         )
         if word.upper() not in _SELECT and not threads:
-            found.append(f"SelectTypeParameters={word}")
+            found.append(f"SelectTypeParameters={word}{nearest(word, sorted(_SELECT), _ALIKE)}")
     if site.slurm.select != "linear" and not {"CPU", "CORE", "SOCKET"} & site.slurm.consumable:
         words = ",".join(given)
         found.append(f"SelectTypeParameters={words} (expected CR_CPU, CR_Core or CR_Socket, or one with _Memory)")
@@ -261,7 +267,8 @@ class SlurmScheduler:
         )
         self.preemption, self._modes = preemption.rules_of(site, jobs), preemption.modes_of(site)
         self._tier = np.array([one.priority_tier for one in site.partitions.values()], np.int64)
-        self._users = jobs.user, np.array([one.exclusive_user for one in partitions], np.bool_)
+        exclusive = np.array([one.exclusive_user for one in partitions], np.bool_)
+        self._users = jobs.user, exclusive, jobs.alone if jobs.alone.any() else jobs.alone[:0]
         self._exclusive = np.array(site.whole_nodes, np.bool_)
         self._longest = np.array([min(one.max_time, YEAR) for one in partitions])
         # The last one is of jobs without a QOS.

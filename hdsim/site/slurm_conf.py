@@ -121,6 +121,22 @@ def allowed(text: str) -> list[str] | None:
     return None if text.upper() == "ALL" else names(text)
 
 
+def lowered(text: str) -> list[str]:
+    """Returns the names of a list of accounts or QOS, which accounting has in lower case."""
+    return names(text.lower())
+
+
+def allowed_lowered(text: str) -> list[str] | None:
+    """Returns the names of such a list, None for ALL."""
+    return allowed(text.lower())
+
+
+def minutes(text: str) -> float:
+    """Returns a time in seconds, which are those of whole minutes, rounded up."""
+    seconds = parse_time(text)
+    return seconds if math.isinf(seconds) else 60.0 * math.ceil(seconds / 60.0)
+
+
 def grace(text: str) -> float:
     """Returns seconds, which a number alone is here."""
     return float(text) if text.isdecimal() else parse_time(text)
@@ -172,8 +188,8 @@ _NODE = {
 _PARTITION = {
     "default": ("default", flag),
     "state": ("state", partition_state),
-    "maxtime": ("max_time", parse_time),
-    "defaulttime": ("default_time", parse_time),
+    "maxtime": ("max_time", minutes),
+    "defaulttime": ("default_time", minutes),
     "minnodes": ("min_nodes", count),
     "maxnodes": ("max_nodes", count),
     "maxcpuspernode": ("max_cpus_per_node", count),
@@ -185,11 +201,11 @@ _PARTITION = {
     "shared": ("oversubscribe", str.upper),
     "exclusiveuser": ("exclusive_user", flag),
     "lln": ("least_loaded", flag),
-    "qos": ("qos", str),
-    "allowaccounts": ("allow_accounts", allowed),
-    "denyaccounts": ("deny_accounts", names),
-    "allowqos": ("allow_qos", allowed),
-    "denyqos": ("deny_qos", names),
+    "qos": ("qos", str.lower),
+    "allowaccounts": ("allow_accounts", allowed_lowered),
+    "denyaccounts": ("deny_accounts", lowered),
+    "allowqos": ("allow_qos", allowed_lowered),
+    "denyqos": ("deny_qos", lowered),
     "allowgroups": ("allow_groups", allowed),
     "defmempercpu": ("default_memory_per_cpu", mebibytes),
     "defmempernode": ("default_memory_per_node", mebibytes),
@@ -237,7 +253,7 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
     """
     site: dict[str, Any] = {"nodes": {}, "partitions": {}, "priority": {}, "preemption": {}, "slurm": {}}
     defaults: dict[str, dict[str, str]] = {"nodename": {}, "partitionname": {}}
-    sets: dict[str, str] = {}
+    sets: dict[str, dict[str, str]] = {}
     common: dict[str, str] = {}
     partitions: list[tuple[str, dict[str, str], str]] = []
     lines = 0
@@ -254,9 +270,7 @@ def read_slurm_conf(path: Path, notes: Notes) -> dict[str, Any]:
             else:
                 partitions.append((name, {**defaults[kind], **pairs}, where))
         elif kind == "nodeset":
-            sets[pairs["nodeset"]] = pairs.get("nodes", "")
-            if "feature" in pairs:
-                sets[pairs["nodeset"]] = f"feature:{pairs['feature']}"
+            sets[pairs["nodeset"]] = pairs
         elif kind == "downnodes":
             notes.leave_out(path.name, "DownNodes: nodes are up", where)
         else:
@@ -303,7 +317,10 @@ def _lines(path: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
         if included:
             if depth == 9:
                 raise ConfigError("expected at most 9 levels of Include", where=f"{path}:{first}")
-            yield from _lines(path.parent / included[1], depth + 1)
+            file = path.parent / included[1]
+            # Copies of files that are included by their whole path are in the same folder.
+            beside = path.parent / file.name
+            yield from _lines(beside if not file.exists() and beside.exists() else file, depth + 1)
         elif line:
             yield line, f"{path}:{first}"
     if begun.strip():
@@ -354,7 +371,7 @@ def _parameter(
     elif key == "preemptexempttime":
         site["preemption"]["exempt_time"] = read_value(text, _unless_negative, f"{where}: {key}")
     elif key == "clustername":
-        site["name"] = text
+        site["name"] = text.lower()  # as accounting has it
     elif key in _FOR_PARTITIONS:
         common[key] = text
     elif key in _USUAL:
@@ -418,7 +435,12 @@ def _node_type(name: str, pairs: dict[str, str], where: str, notes: Notes, file:
 
 
 def _partition(
-    pairs: dict[str, str], sets: Mapping[str, str], nodes: Mapping[str, Any], where: str, notes: Notes, file: str
+    pairs: dict[str, str],
+    sets: Mapping[str, Mapping[str, str]],
+    nodes: Mapping[str, Any],
+    where: str,
+    notes: Notes,
+    file: str,
 ) -> dict[str, Any]:
     """Returns the document of a partition."""
     reader = _Reader(pairs, where)
@@ -430,13 +452,17 @@ def _partition(
     return {"nodes": ",".join(listed), **made, **_known(reader, _PARTITION, where, notes, file)}
 
 
-def _members(part: str, sets: Mapping[str, str], nodes: Mapping[str, Any]) -> str:
-    """Returns the nodes of a part of a partition's list, which may be a set of nodes."""
-    named = sets.get(part, part)
-    feature = named.removeprefix("feature:")
-    if feature == named:
-        return named
-    return ",".join(name for name, node in nodes.items() if feature in node.get("features", ()))
+def _members(part: str, sets: Mapping[str, Mapping[str, str]], nodes: Mapping[str, Any]) -> str:
+    """Returns the nodes of a part of a partition's list, which may be a set of nodes: of a list, a feature, or both."""
+    if part not in sets:
+        return part
+    listed, feature = sets[part].get("nodes", ""), sets[part].get("feature")
+    having = [name for name, node in nodes.items() if feature in node.get("features", ())]
+    if listed:
+        # No node is listed twice.
+        further = {name for text in having for name in expand_nodes(text)} - set(expand_nodes(listed))
+        having = [listed, *([fold_nodes(further)] if further else [])]
+    return ",".join(having)
 
 
 def read_topology(path: Path, notes: Notes) -> dict[str, Any]:

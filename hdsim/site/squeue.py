@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hdsim.errors import ConfigError, nearest
+from hdsim.site.features import OTHERS, for_single_node, is_simulated
 from hdsim.site.formats import (
     UNLIMITED,
     expand_nodes,
@@ -100,7 +101,7 @@ def read_squeue(path: Path, zone: str, notes: Notes) -> tuple[list[Queued], floa
         ConfigError: The file cannot be read, lacks a column, or has a value of another form.
     """
     jobs, moments = [], []
-    for row, where in printed_rows(path, ("JOBID",), f"a header with JOBID, as {COMMAND} prints"):
+    for row, where in printed_rows(path, ("JOBID",), f"a header with JOBID, as {COMMAND} prints", "FEATURES"):
         values = {_OTHER_NAMES.get(name, name): value for name, value in row.items()}
         missing = [name for name in _NEEDED if name not in values]
         if missing:
@@ -113,6 +114,9 @@ def read_squeue(path: Path, zone: str, notes: Notes) -> tuple[list[Queued], floa
             notes.leave_out(path.name, f"jobs that are {values['STATE']}", where)
             continue
         job = _job(values, zone, where, runs=runs)
+        if not is_simulated(job.own.get("constraints", "any")):
+            notes.leave_out(path.name, OTHERS, f"{where}: {job.own['constraints']}")
+            job = replace(job, own={name: value for name, value in job.own.items() if name != "constraints"})
         jobs.append(job)
         if runs and values.get("TIME", "") not in _NOTHING and values["STATE"].upper() in ("R", "RUNNING"):
             moments.append(job.start + read_value(values["TIME"], parse_elapsed, f"{where}: TIME"))
@@ -150,10 +154,14 @@ def _job(values: Mapping[str, str], zone: str, where: str, *, runs: bool) -> Que
     for name, column in (("FEATURES", "constraints"), ("RESERVATION", "reservation"), ("TRES_PER_NODE", "gres")):
         if given(name):
             own[column] = given(name).removeprefix("gres:").replace("gres/", "")
+    if "constraints" in own and own.get("nodes", 2) == 1:
+        own["constraints"] = for_single_node(own["constraints"])
     if given("DEPENDENCY") and not runs:
         own["dependency"] = re.sub(r"\([^)]*\)|_\*", "", given("DEPENDENCY"))
     if given("REASON") in _HELD or any(word in values["NODELIST"] for word in _HELD):
         own["held"] = True
+    if given("REASON") == "BeginTime" and given("START_TIME"):
+        own["begin"] = date("START_TIME")
     if runs:
         read_value(given("NODELIST"), expand_nodes, f"{where}: NODELIST")
     priority = given("PRIORITY")
@@ -178,6 +186,19 @@ def _limit(text: str, where: str) -> float:
     return float(read_value(text, read, f"{where}: TIME_LIMIT"))
 
 
+def begin_at(text: str, at: float, zone: str) -> float:
+    """Returns the seconds since 1970 of ``--begin`` of a job that is submitted at a time: ``now+2hours``, or a date.
+
+    Raises:
+        ValueError: It has another form.
+    """
+    found = re.fullmatch(r"now(?:\+(\d{1,9})([a-z]*))?", text)
+    if not found:
+        return parse_date(text, zone)
+    units = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+    return at + float(found[1] or 0) * units.get((found[2] or "")[:1], 1.0)
+
+
 def asked_job(text: str, site: Site, at: float) -> Queued:
     """Returns a job that is submitted at a time, from options of sbatch such as ``-p main -n 16 -t 4:00:00 --uid=ann``.
 
@@ -189,6 +210,8 @@ def asked_job(text: str, site: Site, at: float) -> Queued:
         own = job_options(text)
     except ValueError as error:
         raise ConfigError(str(error), where=where) from None
+    if "begin" in own:
+        own["begin"] = read_value(own["begin"], lambda begin: begin_at(begin, at, site.time_zone), f"{where}: --begin")
     partition = own.pop("partitions", None) or site.default_partition or next(iter(site.partitions), "")
     for name in partition.split(","):
         if name not in site.partitions:
@@ -251,10 +274,13 @@ def jobs_of(queued: Sequence[Queued], log: Workload, site: Site, at: float, sour
     ]
     own["partitions"] = [part if "," in part else None for part in partitions]
     own["recorded_nodes"] = [job.nodes or None for job in jobs]
+    begin = np.array([math.nan if value is None else value for value in own.pop("begin", [None] * len(jobs))])
     further = {name: objects(values) for name, values in own.items()}
     further |= {
         RUNNING: np.array([job.start for job in jobs]),
         QUEUED: np.array([job.submitted for job in jobs]),
+        "begin": begin,
+        "eligible": begin,
     }
     columns = {
         "user": numbers("user", [job.user for job in jobs]),

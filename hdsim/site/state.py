@@ -70,6 +70,10 @@ def read_reservations(path: Path, zone: str, notes: Notes) -> dict[str, Any]:
             one["partition"] = values.pop("partitionname")
         if "licenses" in values:
             one["licenses"] = read_value(values.pop("licenses"), parse_counts, f"{where}: {name}")
+            notes.leave_out(path.name, "reserved licences: not simulated", f"{where}: {name}")
+        if values.pop("coreids", ""):
+            notes.leave_out(path.name, "cores of nodes: all those of the nodes are reserved", f"{where}: {name}")
+            values.pop("nodename", "")
         for key in values:
             if key not in _IGNORED:
                 notes.leave_out(path.name, f"{key}: not used", f"{where}: {name}")

@@ -58,17 +58,24 @@ _TEXTS = {
     "partition": "partitions",
     "reservation": "reservation",
 }
+#: Options with a number from 1 on, likewise.
+_COUNTS = {
+    "cpus-per-task": "per_task",
+    "ntasks-per-node": "tasks_per_node",
+    "mincpus": "min_cpus",
+    "cpus-per-gpu": "cpus_per_gpu",
+}
 #: A line without any of these options says nothing.
 INTERESTING = (
     r"(^|\s)-[abCcdGLNpwxPHs]|--(array|begin|constraint|cpus-per-task|cpus-per-gpu|dependency|exclude|exclusive|gres"
-    r"|gpus|gpus-per-node|gpus-per-task|hint|threads-per-core|hold|licenses"
+    r"|ntasks-per-node|mincpus|use-min-nodes|gpus|gpus-per-node|gpus-per-task|hint|threads-per-core|hold|licenses"
     r"|mem-per-cpu|mem|nice|nodes|nodelist|partition|reservation)\b"
 )
 #: Options that decide where or when a job starts and that nothing simulates.
 _UNREAD = (
-    *("switches", "ntasks-per-node", "ntasks-per-socket", "ntasks-per-core", "ntasks-per-gpu", "cores-per-socket"),
-    *("sockets-per-node", "extra-node-info", "contiguous", "spread-job", "use-min-nodes", "oversubscribe", "share"),
-    *("overcommit", "mincpus", "core-spec", "thread-spec", "distribution", "gpus-per-socket", "mem-per-gpu"),
+    *("switches", "ntasks-per-socket", "ntasks-per-core", "ntasks-per-gpu", "cores-per-socket"),
+    *("sockets-per-node", "extra-node-info", "contiguous", "spread-job", "oversubscribe", "share"),
+    *("overcommit", "core-spec", "thread-spec", "distribution", "gpus-per-socket", "mem-per-gpu"),
     *("deadline", "prefer", "tmp", "bb", "bbf", "gres-flags"),
 )
 #: A line without any of these options has none of them.
@@ -80,7 +87,7 @@ def unread_options(line: str) -> list[str]:
     """Returns the options of a command that decide where or when a job starts and that nothing simulates."""
     found = []
     for name, value in _options(_words(line)[1:], _UNREAD_SHORT):
-        if name in _UNREAD or (name == "exclusive" and value):
+        if name in _UNREAD or (name == "exclusive" and value not in ("", "user")):
             found.append(f"--{name}={value}" if name == "exclusive" else f"--{name}")
     return list(dict.fromkeys(found))
 
@@ -88,20 +95,20 @@ def unread_options(line: str) -> list[str]:
 def submit_options(line: str) -> dict[str, Any]:
     """Returns what a command such as ``sbatch -c 4 --exclusive job.sh`` asks for; words that are no options end it.
 
-    The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``per_task``, ``cpus_per_gpu``, ``array_limit``,
-    ``whole``, ``whole_cores``, ``nice``, ``begin``, ``held`` and ``memory_per`` (``"c"`` or ``"n"``). A malformed line
-    or value is passed over.
+    The keys are those of `_TEXTS`, ``nodes``, ``most_nodes``, ``use_min_nodes``, ``per_task``, ``tasks_per_node``,
+    ``min_cpus``, ``cpus_per_gpu``, ``array_limit``, ``whole``, ``exclusive_user``, ``whole_cores``, ``nice``,
+    ``begin``, ``held`` and ``memory_per`` (``"c"`` or ``"n"``). A malformed line or value is passed over.
     """
     found: dict[str, Any] = {}
     for name, value in _options(_words(line)[1:]):
         if name in _TEXTS and value:
             found[_TEXTS[name]] = value
-        elif name == "cpus-per-task" and value.isdecimal() and int(value) > 0:
-            found["per_task"] = int(value)
+        elif name in _COUNTS and re.fullmatch(r"0*[1-9]\d{0,8}", value, re.ASCII):
+            found[_COUNTS[name]] = int(value)
+        elif name == "use-min-nodes":
+            found["use_min_nodes"] = True
         elif (name, value) in (("hint", "nomultithread"), ("threads-per-core", "1")):
             found["whole_cores"] = True
-        elif name == "cpus-per-gpu" and value.isdecimal():
-            found["cpus_per_gpu"] = int(value)
         elif name == "gpus-per-node" and value:
             found["gres"] = ",".join(filter(None, (found.get("gres"), f"gpu:{value}")))
         elif name == "nodes" and (limits := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", value)):
@@ -110,8 +117,8 @@ def submit_options(line: str) -> dict[str, Any]:
         elif name == "array" and (most := re.search(r"%(\d{1,9})$", value)):
             found["array_limit"] = int(most[1])
         elif name == "exclusive":
-            # --exclusive=user and =mcs leave the nodes to jobs of the same user or label.
-            found["whole"] = not value
+            # --exclusive=mcs leaves the nodes to jobs of the same label.
+            found |= {"whole": not value} | ({"exclusive_user": True} if value == "user" else {})
         elif name == "nice":
             found["nice"] = int(value) if re.fullmatch(r"-?\d{1,10}", value) else 100
         elif name == "hold":
@@ -123,11 +130,21 @@ def submit_options(line: str) -> dict[str, Any]:
     return found
 
 
+def of_component(line: str, number: int) -> str:
+    """Returns the command of a component of a heterogeneous job, whose options stand between colons."""
+    command, *words = _words(line) or [""]
+    ends = [place for place, word in enumerate(words) if word == ":"]
+    if number > len(ends):
+        return line
+    begin = ends[number - 1] + 1 if number else 0
+    return shlex.join([command, *words[begin : [*ends, len(words)][number]]])
+
+
 #: Options of a job that is asked for, beside those of `submit_options`, with the columns that they give.
 _ASKED = {"account": "account", "qos": "qos", "uid": "user"}
 _KNOWN = (
-    *(*_TEXTS, *_ASKED, "ntasks", "time", "cpus-per-task", "cpus-per-gpu", "gpus-per-node", "nodes", "exclusive"),
-    *("nice", "mem", "mem-per-cpu", "job-name", "output", "error"),
+    *(*_TEXTS, *_ASKED, "ntasks", "time", *_COUNTS, "gpus-per-node", "nodes", "use-min-nodes", "exclusive"),
+    *("nice", "begin", "mem", "mem-per-cpu", "job-name", "output", "error"),
 )
 
 
@@ -153,14 +170,14 @@ def job_options(text: str) -> dict[str, Any]:
             found["time"] = parse_time(value)
         elif name in ("mem", "mem-per-cpu"):
             found["memory_mib"] = parse_memory(value)[0]
-        elif name in ("ntasks", "cpus-per-task", "cpus-per-gpu"):
+        elif name in ("ntasks", *_COUNTS):
             if not re.fullmatch(r"0*[1-9]\d{0,8}", value, re.ASCII):
                 raise ValueError(f"--{name}: expected a number from 1 on, got '{value}'")
         elif name == "nodes" and "nodes" not in found:
             raise ValueError(f"--nodes: expected a number such as 4 or 2-4, got '{value}'")
         elif name in ("nodelist", "exclude"):
             expand_nodes(value)
-    tasks = int(given.get("ntasks") or found.get("nodes") or 1)
+    tasks = int(given.get("ntasks") or found.get("nodes", 1) * found.get("tasks_per_node", 1))
     return {**found, "cpus": tasks * found.get("per_task", 1)}
 
 

@@ -58,7 +58,7 @@ def amounts(site: Site, jobs: SiteJobs, tres: str, rows: Ints, weights: Mapping[
     asked, none = jobs.demands, np.zeros(len(rows))
     kind, _, name = tres.partition("/")
     if tres == "cpu" or (tres == "billing" and not weights):
-        return Amounts(none, none + 1.0, none)
+        return Amounts(none, 1.0 / jobs.per_counted[rows], none)
     if tres == "billing":
         parts = [(weights[each], amounts(site, jobs, each, rows, {})) for each in billed(weights)]
         return Amounts(*(sum((factor * part[k] for factor, part in parts), none) for k in range(3)))

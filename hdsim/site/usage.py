@@ -49,6 +49,7 @@ class RecordedUsage:
         if multifactor is None or self._share is None:
             return
         billing, nodes = self._share.billing, table.demands.least
+        held = workload.requested_cores * table.per_counted
         ran = np.flatnonzero(~np.isnan(self._times.start))
         place = {name: row for row, name in enumerate(site.partitions)}
         partition = [place.get(str(name), -1) for name in names(workload, "partition")]
@@ -57,7 +58,7 @@ class RecordedUsage:
             if partition[job] in table.partitions[job]:
                 entry[job] += table.partitions[job].index(partition[job])
             own = int(table.entry_partition[entry[job]])
-            multifactor.start(job, own, 0.0, int(nodes[job]), int(workload.requested_cores[job]))
+            multifactor.start(job, own, 0.0, int(nodes[job]), int(held[job]))
         self._rate, self._factor = billing.rate * billing.factor, billing.factor
         self._row = billing.association
         quotas = scheduler.limits.quotas
@@ -66,7 +67,7 @@ class RecordedUsage:
         self._metered = np.repeat(ran, last - first)
         self._meter, self._lasting = quotas.meter[taken], quotas.lasting
         fixed, per_cpu, per_node = quotas.rate_fixed[taken], quotas.rate_per_cpu[taken], quotas.rate_per_node[taken]
-        self._amount = fixed + per_cpu * workload.requested_cores[self._metered] + per_node * nodes[self._metered]
+        self._amount = fixed + per_cpu * held[self._metered] + per_node * nodes[self._metered]
         self._keys = {key: number for key, number in scheduler.limits.meters.items() if quotas.uses[number]}
 
     def at(self, now: float) -> Used | None:

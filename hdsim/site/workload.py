@@ -14,16 +14,22 @@ if TYPE_CHECKING:
 
 #: Columns of jobs that are there at the begin of a replay, see :mod:`hdsim.site.beginning`.
 RUNNING, QUEUED, HELD = "running_since", "queued_since", "running_cpus"
+#: Seconds between the submission and the moment from which the command has counted ``--begin=now+1hour``.
+_APART = 5.0
 #: Columns of `jobs_table` by the columns of one's own that an import writes.
 _OWN = {
     "cpus": "cpus",
     "nodes": "nodes",
     "most_nodes": "most_nodes",
+    "use_min_nodes": "use_min_nodes",
     "per_task": "per_task",
+    "tasks_per_node": "tasks_per_node",
+    "min_cpus": "min_cpus",
     "memory_mib": "memory",
     "memory_per": "memory_per",
     "whole": "whole",
     "whole_cores": "whole_cores",
+    "exclusive_user": "exclusive_user",
     "nice": "nice",
     "constraints": "constraints",
     "reservation": "reservation",
@@ -56,8 +62,8 @@ def columns_of(workload: Workload) -> dict[str, list[Any]]:
     """Returns the columns that :func:`hdsim.site.jobs_table.jobs_table` takes; None where a job has no value.
 
     Submissions are on the clock of the workload from the first one on, so that scaled arrivals count; a job becomes
-    eligible as long after its submission as was recorded. Jobs that are there at the begin were submitted before, see
-    :mod:`hdsim.site.beginning`.
+    eligible as long after its submission as was recorded, ``timed`` where ``--begin`` has told when. Jobs that are
+    there at the begin were submitted before, see :mod:`hdsim.site.beginning`.
     """
     first = float(workload.original_submission_time[0])
     submitted = first + workload.submission_time
@@ -81,6 +87,11 @@ def columns_of(workload: Workload) -> dict[str, list[Any]]:
     if "eligible" in workload.further:
         later = np.fmax(workload.further["eligible"].astype(np.float64) - workload.original_submission_time, 0.0)
         columns["eligible"] = np.where(np.isnan(later), submitted, submitted + later).tolist()
+    if "begin" in workload.further:
+        begin, recorded = workload.further["begin"].astype(np.float64), workload.original_submission_time
+        if "eligible" in workload.further:
+            recorded = np.fmax(workload.further["eligible"].astype(np.float64), recorded)
+        columns["timed"] = ((begin > workload.original_submission_time) & (abs(begin - recorded) < _APART)).tolist()
     if QUEUED in workload.further:
         since = np.asarray(workload.further[QUEUED], np.float64)
         columns["submit"] = np.where(np.isnan(since), submitted, since).tolist()

@@ -168,9 +168,9 @@ def _unknown(jobs: Workload, at: float, later: Floats) -> Workload:
     count = len(jobs)
     nothing = read_only(np.full(count, math.nan))
     further = {**jobs.further, "recorded_start": nothing, "recorded_end": nothing}
-    if "eligible" in further:
-        moved = at + later - jobs.original_submission_time
-        further["eligible"] = read_only(np.asarray(further["eligible"], np.float64) + np.where(later > 0, moved, 0.0))
+    moved = np.where(later > 0, at + later - jobs.original_submission_time, 0.0)
+    for name in {"eligible", "begin"} & set(further):
+        further[name] = read_only(np.asarray(further[name], np.float64) + moved)
     return dataclasses.replace(
         jobs,
         submission_time=read_only(later),

@@ -372,6 +372,189 @@ MEASUREMENTS: dict[str, Measurement] = {
             (1160, 200, "-n 1 -c 4 -t 9"),
         ],
     ),
+    # Tasks and CPUs on each node.
+    "tasks_on_nodes": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=4 RealMemory=32000",
+            "n3": "Sockets=2 CoresPerSocket=8 RealMemory=32000",
+            "n[4-5]": "Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=16000 Weight=2",
+        },
+        conf="PriorityType=priority/basic\nSelectTypeParameters=CR_Core_Memory\nDefMemPerCPU=100",
+        jobs=[
+            (0, 60, "-n 8 --ntasks-per-node=2 -t 5"),
+            (120, 60, "-n 5 --ntasks-per-node=4 -t 5"),
+            (240, 60, "-N 2 --ntasks-per-node=3 -c 2 -t 5"),
+            (360, 60, "-n 6 --ntasks-per-node=2 -c 3 -t 5"),
+            (480, 60, "-N 2-4 --ntasks-per-node=4 -t 5"),
+            (600, 60, "-n 12 --ntasks-per-node=12 -t 5"),
+            (720, 60, "-n 3 --mincpus=6 -N 2 -t 5"),
+            (840, 60, "-n 9 --mincpus=4 -t 5"),
+            (960, 60, "-n 4 --ntasks-per-node=2 --mem-per-cpu=7000 -t 5"),
+            (1080, 60, "--exclusive -n 4 --ntasks-per-node=2 -t 5"),
+            (1200, 60, "-n 1 --ntasks-per-node=4 -t 5"),
+            (1320, 400, "-n 5 -t 9"),
+            (1350, 400, "-n 3 -w n2 -t 9"),
+            (1380, 300, "-n 8 --ntasks-per-node=4 -t 9"),
+            (1410, 300, "-n 6 --ntasks-per-node=2 -t 9"),
+            (1440, 300, "-n 9 --ntasks-per-node=3 -t 5"),
+            (1470, 100, "-n 2 --ntasks-per-node=1 -t 2"),
+            (1500, 100, "-n 10 --ntasks-per-node=5 -c 1 -t 5"),
+            (1530, 100, "-n 7 --ntasks-per-node=3 -t 5"),
+        ],
+    ),
+    # Of a range of numbers of nodes the greatest that there are.
+    "ranges": Measurement(
+        nodes={
+            "n[1-3]": "CPUs=4 RealMemory=8000",
+            "n[4-5]": "CPUs=8 RealMemory=16000 Weight=2",
+            "n[6-8]": "CPUs=4 RealMemory=8000 Weight=3",
+        },
+        conf="PriorityType=priority/basic\n"
+        "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        "PartitionName=few Nodes=ALL MaxNodes=4 MaxTime=INFINITE State=UP\n"
+        "PartitionName=lln Nodes=ALL LLN=YES MaxTime=INFINITE State=UP",
+        jobs=[
+            (0, 60, "-n 4 -N 1-3 -t 5"),
+            (120, 60, "-n 4 -N 2-6 -t 5"),
+            (240, 60, "-n 10 -N 1-2 -t 5"),
+            (360, 60, "-n 9 -N 1-5 -t 5"),
+            (480, 60, "-n 6 -N 2-4 -p few -t 5"),
+            (600, 60, "-n 6 -N 1-3 -p lln -t 5"),
+            (720, 60, "-n 7 -N 1-3 --exclusive -t 5"),
+            (840, 60, "-n 6 -N 1-3 --use-min-nodes -t 5"),
+            (960, 60, "-n 6 -N 2-4 --ntasks-per-node=2 -t 5"),
+            (1080, 60, "-N 2-5 -t 5"),
+            (1200, 600, "-n 4 -N 1-2 -t 12"),
+            (1230, 600, "-n 3 -N 1-4 -t 12"),
+            (1260, 300, "-n 10 -N 1-4 -t 12"),
+            (1290, 300, "-n 16 -N 3-8 -t 12"),
+            (1320, 100, "-n 4 -N 2-8 -t 12"),
+            (1350, 100, "-n 6 -N 1-3 -t 3"),
+            (1380, 100, "-n 2 -N 1-8 -t 3"),
+        ],
+    ),
+    # Tasks on each whole node.
+    "linear_tasks": Measurement(
+        nodes={
+            "n[1-3]": "CPUs=4 RealMemory=8000",
+            "n[4-5]": "CPUs=8 RealMemory=16000",
+            "n[6-7]": "CPUs=4 RealMemory=8000",
+        },
+        conf="PriorityType=priority/basic\nSelectType=select/linear\nSelectTypeParameters=CR_Memory\n"
+        "DefMemPerNode=1000",
+        jobs=[
+            (0, 60, "-n 4 --ntasks-per-node=2 -t 5"),
+            (120, 60, "-n 6 --ntasks-per-node=4 -t 5"),
+            (240, 60, "-n 12 --ntasks-per-node=6 -t 5"),
+            (360, 60, "-N 2 --ntasks-per-node=2 -c 2 -t 5"),
+            (480, 60, "-n 4 --ntasks-per-node=2 -c 3 -t 5"),
+            (600, 60, "-n 4 --mincpus=6 -t 5"),
+            (720, 60, "-n 5 --ntasks-per-node=1 -t 5"),
+            (840, 60, "-n 12 --ntasks-per-node=4 -t 5"),
+            (960, 60, "-n 1 --ntasks-per-node=6 -t 5"),
+            (1080, 60, "-n 12 --mincpus=5 -t 5"),
+            (1200, 300, "-n 6 --ntasks-per-node=3 -t 9"),
+            (1230, 300, "-n 9 --ntasks-per-node=3 -t 9"),
+            (1260, 100, "-n 4 --ntasks-per-node=2 -t 9"),
+            (1290, 100, "-n 3 --ntasks-per-node=1 -t 9"),
+            (1800, 60, "-n 4 -N 1-3 -t 5"),
+            (1920, 60, "-n 10 -N 2-6 -t 5"),
+        ],
+    ),
+    # CPUs of cores of two threads, with a core for each task, and with CPUs on each node.
+    "threads_on_nodes": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=2 ThreadsPerCore=2 RealMemory=32000",
+            "n3": "Sockets=2 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=32000",
+        },
+        conf="PriorityType=priority/basic\nSelectTypeParameters=CR_CPU_Memory\nDefMemPerCPU=100",
+        jobs=[
+            (0, 60, "-n 6 --ntasks-per-node=3 -t 5"),
+            (120, 60, "-n 4 --ntasks-per-node=2 -c 3 -t 5"),
+            (240, 60, "-n 7 --ntasks-per-node=5 -t 5"),
+            (360, 60, "-n 4 --mincpus=3 -N 2 -t 5"),
+            (480, 60, "-n 2 --mincpus=5 -t 5"),
+            (600, 60, "-N 3 -n 7 --mincpus=3 -t 5"),
+            (720, 60, "-n 6 --ntasks-per-node=2 --hint=nomultithread -t 5"),
+            (840, 60, "-n 4 --hint=nomultithread --mem-per-cpu=3000 -t 5"),
+            (960, 60, "-n 8 --hint=nomultithread -N 2 -t 5"),
+            (1080, 60, "-n 3 --threads-per-core=1 -c 2 -t 5"),
+            (1200, 400, "-n 3 --hint=nomultithread -t 9"),
+            (1230, 400, "-n 4 -t 9"),
+            (1260, 400, "-n 3 --hint=nomultithread --mem-per-cpu=9000 -t 9"),
+            (1290, 300, "-n 3 -t 9"),
+            (1320, 100, "-n 5 --hint=nomultithread -t 5"),
+            (1350, 100, "-n 2 -t 3"),
+        ],
+    ),
+    # Nodes of one user only, for jobs that ask for it.
+    "users_alone": Measurement(
+        nodes={"n[1-4]": "CPUs=4 RealMemory=8000"},
+        conf="PriorityType=priority/basic\n"
+        "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        "PartitionName=own Nodes=ALL ExclusiveUser=YES MaxTime=INFINITE State=UP",
+        jobs=[
+            (0, 400, "--uid=games -n 1 -t 10"),
+            (40, 400, "--uid=daemon --exclusive=user -n 1 -t 10"),
+            (80, 400, "--uid=games -n 1 -t 10"),
+            (120, 300, "--uid=daemon -n 1 -t 10"),
+            (160, 300, "--uid=bin --exclusive=user -n 2 -t 10"),
+            (200, 300, "--uid=bin -n 1 -t 10"),
+            (240, 200, "--uid=games --exclusive=user -n 6 -t 10"),
+            (280, 100, "--uid=daemon -n 1 -t 10"),
+            (320, 100, "--uid=bin -n 5 -t 10"),
+            (360, 100, "--uid=daemon -n 4 -t 10 -p own"),
+            (400, 60, "--uid=games -n 1 -t 3"),
+            (440, 60, "--uid=bin --exclusive=user -n 1 -t 3"),
+        ],
+    ),
+    # Times from which on jobs may start, with passes as slurmctld makes them by default.
+    "begins": Measurement(
+        nodes={"n[1-3]": "CPUs=4 RealMemory=8000"},
+        conf="PriorityType=priority/basic\nSchedulerParameters=batch_sched_delay=3",
+        jobs=[
+            (0, 30, "-n 1 -t 5"),
+            (97, 40, "-n 1 -t 5"),
+            (110, 40, "-n 1 -t 5"),
+            (205, 300, "-n 12 -t 6"),
+            (230, 30, "-n 4 -t 2"),
+            (531, 30, "-n 1 -t 2"),
+            (590, 20, "-n 1 -t 2"),
+            (640, 300, "-n 1 -t 7"),
+            (705, 20, "-n 1 -t 2"),
+            (800, 20, "-n 1 -t 2"),
+            (1000, 20, "-n 1 -t 2"),
+            (1111, 20, "-n 1 -t 2"),
+            (1222, 20, "-n 1 -t 2"),
+            (1333, 20, "-n 1 -t 2"),
+        ],
+    ),
+    # GPUs beside tasks and CPUs on each node.
+    "gpus_on_nodes": Measurement(
+        nodes={
+            "n[1-2]": "Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:ta:4",
+            "n[3-4]": "Sockets=1 CoresPerSocket=8 RealMemory=64000 Gres=gpu:ta:2",
+        },
+        conf="GresTypes=gpu\nAccountingStorageTRES=gres/gpu\nPriorityType=priority/basic",
+        files={
+            "gres.conf": "NodeName=n[1-2] Name=gpu Type=ta File=FOLDER/run/gpu[0-3]\n"
+            "NodeName=n[3-4] Name=gpu Type=ta File=FOLDER/run/gpu[0-1]\n"
+        },
+        jobs=[
+            (0, 60, "-N 2 --ntasks-per-node=4 -c 2 -t 5 --gres=gpu:4"),
+            (120, 60, "-n 6 --ntasks-per-node=2 -t 5 --gpus-per-node=2"),
+            (240, 60, "-n 4 --ntasks-per-node=2 -t 5 --gpus-per-task=1"),
+            (360, 60, "-n 2 -N 1-2 -t 5 --gres=gpu:1"),
+            (480, 60, "-n 3 --ntasks-per-node=3 -c 2 -t 5 --gres=gpu:2"),
+            (600, 60, "-n 1 --mincpus=6 -t 5 --gres=gpu:1"),
+            (720, 60, "-N 2 --ntasks-per-node=2 -c 3 -t 5 --gpus=4"),
+            (840, 60, "-n 4 -N 2-4 -t 5 --gres=gpu:1"),
+            (960, 300, "-n 2 --ntasks-per-node=2 -c 2 -t 9 --gres=gpu:2"),
+            (990, 300, "-n 4 --ntasks-per-node=4 -t 9 --gres=gpu:2"),
+            (1020, 300, "-n 6 --ntasks-per-node=3 -t 9 --gres=gpu:2"),
+            (1050, 100, "-n 2 --ntasks-per-node=1 -c 4 -t 5 --gres=gpu:1"),
+        ],
+    ),
 }
 
 

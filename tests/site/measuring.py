@@ -176,10 +176,11 @@ def measured_case(dump: Path, folder: Path) -> tuple[Case, float]:
     rank = {job: number for number, job in enumerate((dump / _RESULTS[0]).read_text().split())}
     order = [row for row in range(len(ids)) if not math.isnan(start[row])]
     order.sort(key=lambda row: (start[row], rank.get(ids[row], 0)))
+    table = jobs_table(columns_of(workload), site, str(folder))
     case = Case(
         site=site,
         zero=0,
-        jobs=jobs_table(columns_of(workload), site, str(folder)),
+        jobs=table,
         keys=ids,
         slurm_ids=ids,
         start=np.where(np.isnan(start), math.inf, start),
@@ -190,7 +191,7 @@ def measured_case(dump: Path, folder: Path) -> tuple[Case, float]:
         ],
         order=order,
         priority=np.zeros(len(ids)),
-        cpus=workload.requested_cores.tolist(),
+        cpus=(workload.requested_cores * table.per_counted).tolist(),
     )
     first, period = float(case.jobs.submitted[0]), site.priority.calculation_period
     if not (dump / _RESULTS[1]).exists():

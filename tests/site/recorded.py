@@ -113,6 +113,7 @@ def read_case(folder: Path, run: str = "") -> Case:
             columns[name].append(value)
     log = [line.split()[2] for line in (folder / f"order{run}.txt").read_text().splitlines()]
     started = {job: position for position, job in enumerate(log)}
+    jobs = jobs_table(columns, site, str(folder))
     start = np.array([zero + _time(row["start"]) for row in results])
     order = sorted(
         (row for row in range(len(results)) if start[row] < math.inf and results[row]["nodes"] != "None assigned"),
@@ -121,7 +122,7 @@ def read_case(folder: Path, run: str = "") -> Case:
     return Case(
         site=site,
         zero=zero,
-        jobs=jobs_table(columns, site, str(folder)),
+        jobs=jobs,
         keys=[row["key"] for row in results],
         slurm_ids=[row["jobid"] for row in results],
         start=start,
@@ -129,18 +130,12 @@ def read_case(folder: Path, run: str = "") -> Case:
         nodes=[[place[name] for name in expand_nodes(row["nodes"]) if name in place] for row in results],
         order=order,
         priority=np.array([float(row["priority"] or 0) for row in results]),
-        cpus=[_held(asked[row["key"].split("_")[0]], int(row["ncpus"]), site) for row in results],
+        cpus=[int(row["ncpus"]) * per for row, per in zip(results, jobs.per_counted.tolist(), strict=True)],
         service=[
             (zero + float(at), [place[name] for name in expand_nodes(names)], state == "resume")
             for at, names, state in re.findall(_SERVICE, notes, re.MULTILINE)
         ],
     )
-
-
-def _held(job: Mapping[str, str], cpus: int, site: Site) -> int:
-    """CPUs that a job holds: with CR_CPU slurmctld counts one of each core that it holds alone."""
-    alone = "nomultithread" in (job.get("extra") or "") and "CPU" in site.slurm.consumable
-    return cpus * (max(kind.threads_per_core for kind in site.nodes.values()) if alone else 1)
 
 
 def _gpus(job: Mapping[str, str]) -> dict[str, Any]:

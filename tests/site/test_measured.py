@@ -12,7 +12,7 @@ from tiers import ci
 
 CASES = {path.name for path in FOLDER.iterdir()}
 #: Cases whose passes are compiled for other clusters than all the others.
-KERNELS_OF_THEIR_OWN = {"gpus", "linear"}
+KERNELS_OF_THEIR_OWN = {"gpus", "gpus_on_nodes", "linear", "linear_tasks"}
 
 
 @pytest.mark.parametrize("name", [*sorted(CASES - KERNELS_OF_THEIR_OWN), *ci(*sorted(KERNELS_OF_THEIR_OWN))])

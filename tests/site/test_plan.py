@@ -88,6 +88,50 @@ def test_gpus_of_a_plan_are_numbers_or_have_a_type(tmp_path: Path) -> None:
         jobs_table(columns_of(jobs), site)
 
 
+def test_a_pass_is_made_at_once_when_the_last_one_is_long_ago(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """batch_sched_delay is the time since the last pass, also of one with nothing to start, as at the end of a job."""
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        """
+nodes: {n: {nodes: "n[1-4]", cpus: 8}}
+slurm: {type: builtin}
+jobs:
+- {cpus: 1, runtime: 10}
+- {cpus: 1, runtime: 1h, at: 12}
+- {cpus: 1, runtime: 1h, at: 20}
+- {cpus: 1, runtime: 1h, at: 21}
+- {cpus: 1, runtime: 1h, at: 61}
+""",
+        encoding="utf-8",
+    )
+    run("plan", str(path))
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[1:]]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert [row[2] for row in cells] == ["0 s", "13 s", "20 s", "23 s", "1 min 3 s"]
+
+
+def test_tasks_on_each_node_decide_on_the_number_of_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        """
+nodes: {n: {nodes: "n[1-4]", cpus: 8}}
+jobs:
+- {cpus: 8, tasks_per_node: 4, runtime: 1h}
+- {cpus: 4, per_task: 2, tasks_per_node: 1, runtime: 1h}
+- {cpus: 1, min_cpus: 6, runtime: 1h}
+- {cpus: 9, tasks_per_node: 3, nodes: 2, runtime: 1h}
+""",
+        encoding="utf-8",
+    )
+    run("plan", str(path))
+    assert [row.split()[-2] for row in capsys.readouterr().out.splitlines()[1:]] == ["n[1-2]", "n[1-2]", "n3", "n[1,4]"]
+    assert "1 jobs have more tasks than --ntasks-per-node allows on their nodes" in caplog.text
+
+
 def test_a_job_is_planned_with_its_limit_though_it_would_run_longer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

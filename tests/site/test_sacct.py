@@ -197,15 +197,20 @@ def test_a_job_of_each_column(tmp_path: Path) -> None:
         "executable": "job",
         "status": 1,
         "eligible": seconds("2026-03-02T10:00:00"),
+        "begin": None,
         "cpus": 4,
         "nodes": 1,
         "most_nodes": None,
         "per_task": 2,
+        "tasks_per_node": None,
+        "min_cpus": None,
+        "use_min_nodes": False,
         "array_limit": None,
         "memory_mib": 8000.0,
         "memory_per": "n",
         "whole": True,
         "whole_cores": False,
+        "exclusive_user": False,
         "nice": 7,
         "constraints": "big",
         "reservation": None,
@@ -306,9 +311,9 @@ def test_steps_arrays_het_jobs_and_repeated_runs(tmp_path: Path) -> None:
         ({"AllocTRES": "cpu=8,node=2", "NodeList": "n[1-2]"}, {"whole": False}, None),
         ({"AllocTRES": "cpu=16,node=2", "NodeList": "n[1-2]"}, {"whole": True}, None),
         (
-            {"SubmitLine": "sbatch --exclusive=user x"},
+            {"SubmitLine": "sbatch --exclusive=mcs x"},
             {"whole": False},
-            "--exclusive=user: not simulated, the job is as without it",
+            "--exclusive=mcs: not simulated, the job is as without it",
         ),
         (
             {"State": "PENDING", **NEVER, "End": "Unknown", "Priority": "0"},
@@ -336,7 +341,11 @@ def test_steps_arrays_het_jobs_and_repeated_runs(tmp_path: Path) -> None:
             {"constraints": None},
             "constraints with features that slurm.conf does not have: not asked for",
         ),
-        ({"Constraints": "[big*2]"}, {"constraints": "[big*2]"}, None),
+        (
+            {"Constraints": "[big*2]"},
+            {"constraints": None},
+            "constraints with numbers of nodes, or [...] for several nodes: not asked for",
+        ),
         (
             {"SubmitLine": "sbatch -L ansys:2 x"},
             {"licenses": None},
@@ -570,6 +579,47 @@ def test_damaged_dumps_end_in_one_line(tmp_path: Path, kind: str) -> None:
     with pytest.raises(ConfigError) as error:
         read(path)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_alternatives_of_features_are_told_from_columns(tmp_path: Path) -> None:
+    """sacct does not quote the | of a constraint, which the command has as well."""
+    rows = [
+        row(Constraints="intel|ib"),
+        row(JobID="2", Constraints="intel|ib", SubmitLine="sbatch -C intel|ib job.sh"),
+        row(JobID="3", Constraints="(intel|big)&ib", SubmitLine="sbatch -c 2 job.sh"),
+        row(JobID="4", Constraints="[intel|ib]"),
+        row(JobID="5", Constraints="[intel*1&ib*1]"),
+    ]
+    notes = Notes()
+    conf = CONF.replace("Feature=big", "Feature=intel,ib,big")
+    _, jobs = import_site([folder(tmp_path / "in", dump(*rows), conf=conf)], "UTC", notes)
+    assert jobs is not None
+    assert jobs["constraints"].to_list() == ["intel|ib", "intel|ib", "(intel|big)&ib", "(intel|ib)", None]
+    assert jobs["per_task"].to_list() == [None, None, 2, None, None]
+    told = notes.changed["sacct.txt"]
+    assert told["rows with a | in a text: mended"] == 4
+    assert told["constraints with numbers of nodes, or [...] for several nodes: not asked for"] == 1
+
+
+def test_components_of_a_job_have_their_own_options(tmp_path: Path) -> None:
+    line = "sbatch -c 2 --nice=5 : -c 3 -J 'a : b' : -c 4 job.sh : x"
+    jobs, _ = jobs_of(tmp_path, *(row(JobID=f"7+{k}", JobIDRaw=str(7 + k), SubmitLine=line) for k in range(3)))
+    assert jobs["per_task"].to_list() == [2, 3, 4] and jobs["nice"].to_list() == [5, 0, 0]
+
+
+def test_jobs_of_partitions_with_whole_nodes_ask_for_none(tmp_path: Path) -> None:
+    got = {"ReqCPUS": "1", "ReqTRES": "cpu=1,node=1", "NCPUS": "8", "AllocTRES": "cpu=8,node=1"}
+    for name, conf in (("some", CONF), ("all", CONF.replace("e=p ", "e=p OverSubscribe=EXCLUSIVE "))):
+        _, jobs = import_site([folder(tmp_path / name, dump(row(**got)), conf=conf)], "UTC", Notes())
+        assert jobs is not None and jobs["whole"].to_list() == [name == "some"]
+
+
+def test_a_cluster_has_its_name_in_lower_case(tmp_path: Path) -> None:
+    conf = CONF.replace("ClusterName=c", "ClusterName=Lab")
+    header = "|".join([*NAMES, "Cluster"])
+    content = dump(f"{row()}|lab", f"{row(JobID='2')}|other", header=header)
+    _, jobs = import_site([folder(tmp_path / "in", content, conf=conf)], "UTC", Notes())
+    assert jobs is not None and jobs["job_id"].to_list() == [1]
 
 
 @pytest.mark.parametrize(
@@ -842,8 +892,14 @@ def test_an_imported_site_is_replayed(tmp_path: Path) -> None:
         ),
         ("sbatch --mem=4G x", {"memory_per": "n"}),
         ("sbatch -c", {}),
+        ("sbatch --exclusive=user x", {"whole": False, "exclusive_user": True}),
         ("sbatch -N2 --nodes=2-4 x", {"nodes": 2, "most_nodes": 4}),
         ("sbatch -N x y", {}),
+        (
+            "sbatch --ntasks-per-node 4 --mincpus=8 --use-min-nodes -N 2-8 x",
+            {"tasks_per_node": 4, "min_cpus": 8, "use_min_nodes": True, "nodes": 2, "most_nodes": 8},
+        ),
+        ("sbatch --ntasks-per-node=0 --mincpus=x y", {}),
         ("", {}),
         ("sbatch -c zero --nice=much x", {"nice": 100}),
     ],
@@ -856,8 +912,8 @@ def test_options_of_submission(line: str, found: dict[str, Any]) -> None:
     ("line", "found"),
     [
         ("sbatch --switches=2@10 -n 4 job.sh --contiguous", ["--switches"]),
-        ("sbatch --ntasks-per-node 4 -s -Om block x", ["--ntasks-per-node", "--oversubscribe", "--overcommit"]),
-        ("sbatch -B 2:4 -S1 --exclusive=user x", ["--extra-node-info", "--core-spec", "--exclusive=user"]),
+        ("sbatch --ntasks-per-socket 4 -s -Om block x", ["--ntasks-per-socket", "--oversubscribe", "--overcommit"]),
+        ("sbatch -B 2:4 -S1 --exclusive=mcs x", ["--extra-node-info", "--core-spec", "--exclusive=mcs"]),
         ("sbatch --exclusive -J '--switches=2' -o -m x", []),
         ("sbatch --wrap '--tmp=5'", []),
     ],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hdsim.errors import ConfigError
 from hdsim.platform.load import load_platform
 from hdsim.site import formats
+from hdsim.site.formats import expand_nodes
 from hdsim.site.importing import note_refused, read_site, write_site
 from hdsim.site.jobs_table import jobs_table
 from hdsim.site.model import Site, load_site
@@ -125,6 +126,22 @@ def read(path: Path, **files: str) -> tuple[Site, Notes]:
 
 def tree_of(site: Site) -> list[tuple[str, str, str, int | str]]:
     return [(one.account, one.user, one.parent, one.shares) for one in site.associations]
+
+
+def test_names_and_sets_of_slurm_conf_are_those_of_slurmctld(tmp_path: Path) -> None:
+    (tmp_path / "parts.conf").write_text(
+        "PartitionName=a Nodes=both Default=YES MaxTime=00:30 AllowAccounts=Chem,PHYS AllowQos=High QOS=Part\n"
+    )
+    text = (
+        "ClusterName=Big\nNodeName=n[1-2] Feature=gpu\nNodeName=n[3-4]\nNodeName=n5 Feature=gpu\n"
+        "NodeSet=both Nodes=n[2-3] Feature=gpu\nInclude /etc/slurm/parts.conf\n"
+    )
+    site, _ = read(tmp_path, slurm_conf=text, qos_txt="Name|Priority\nnormal|0\nhigh|1\npart|0\n")
+    one = site.partitions["a"]
+    assert sorted(expand_nodes(one.nodes)) == ["n1", "n2", "n3", "n5"]
+    assert (site.name, one.max_time, one.allow_accounts, one.allow_qos, one.qos) == (
+        *("big", 60, ["chem", "phys"], ["high"], "part"),
+    )
 
 
 def test_nodes_and_partitions_of_slurm_conf(tmp_path: Path) -> None:
@@ -269,6 +286,12 @@ _CYCLE = f"{_ASSOC_COLUMNS}|ParentName\n" + "".join(
             "reservations.txt",
             "users that may not use a reservation: not simulated",
         ),
+        ({"reservations_txt": RESERVATIONS}, "reservations.txt", "reserved licences: not simulated"),
+        (
+            {"reservations_txt": RESERVATIONS.replace("Duration", "NodeName=n1 CoreIDs=0-3 Duration", 1)},
+            "reservations.txt",
+            "cores of nodes: all those of the nodes are reserved",
+        ),
         (
             {"assoc_txt": _CYCLE},
             "assoc.txt",
@@ -362,7 +385,9 @@ LINES: list[tuple[str, str | None]] = [
     ("TopologyParam=Dragonfly", f"TopologyParam=Dragonfly{_REFUSED}"),
     ("PreemptParameters=youngest_first,reorder_count=2,send_user_signal", None),
     ("PreemptParameters=min_exempt_priority=9", f"SchedulerParameters=preempt_min_exempt_priority{_REFUSED}"),
-    ("PriorityFlags=CALCULATE_RUNNING", f"PriorityFlags=CALCULATE_RUNNING{_REFUSED}"),
+    ("PriorityFlags=CALCULATE_RUNNING", None),
+    ("PriorityFlags=INCR_ONLY", f"PriorityFlags=INCR_ONLY{_REFUSED}"),
+    ("SchedulerParameters=reduce_completing_frag,max_switch_wait=600,Ignore_NUMA", None),
     ("MCSPlugin=mcs/none\nSuspendTime=INFINITE\nJobRequeue=1", None),
     ("MCSPlugin=mcs/user", "mcsplugin=mcs/user: not simulated"),
     ("SuspendTime=600", "suspendtime=600: not simulated"),

@@ -106,7 +106,7 @@ def test_a_partition_of_a_higher_tier_requeues_jobs() -> None:
     }
     site = make_site(preemption={"type": "partition_prio", "mode": "REQUEUE"}, partitions=parts)
     result = replay(site, [{"cpus": 8}, {"at": 10.0, "cpus": 8, "partition": "high", "runtime": 20.0}])
-    assert result.starting_time.tolist() == [131, 10]
+    assert result.starting_time.tolist() == [180, 10]
     assert result.jobs["restarts"].tolist() == [1, 0]
     assert result.jobs["lost_core_seconds"].tolist() == [80, 0]
 
@@ -119,7 +119,7 @@ def test_the_second_run_of_a_requeued_job_has_a_reason_of_its_own() -> None:
     site = make_site(preemption={"type": "partition_prio", "mode": "REQUEUE"}, partitions=parts)
     high = {"at": 60.0, "cpus": 8, "partition": "high", "runtime": 20.0}
     result = replay(site, [{"cpus": 8, "runtime": 50.0}, {"at": 1.0, "cpus": 8}, high])
-    assert result.starting_time.tolist() == [0, 181, 60]
+    assert result.starting_time.tolist() == [0, 240, 60]
     runs = zip(result.jobs["job_id"].tolist(), result.jobs["restarts"].tolist(), strict=True)
     assert ("2", 1) in list(runs)
     assert result.columns["reason"].tolist()[1] == "None"
@@ -159,6 +159,20 @@ def test_a_measured_schedule_is_replayed_with_its_suspensions(tmp_path: Path) ->
     place = rows[0].index("Suspended")
     seconds = [sum(60**power * int(part) for power, part in enumerate(row[place].split(":")[::-1])) for row in rows[1:]]
     assert np.abs(np.array(result.columns["suspended"], np.float64) - seconds).max() <= 30.0
+
+
+def test_jobs_that_wait_for_a_time_start_in_the_next_pass_over_all_jobs(tmp_path: Path) -> None:
+    """slurmctld makes no pass when the time comes, but every minute and when jobs end."""
+    dump = FOLDER / "begins"
+    made, jobs = import_site([path for path in dump.iterdir() if path.name != "order.txt"], "UTC", Notes())
+    write_site(made, Notes(), tmp_path, jobs)
+    further = {"memory": "none", "memory_bandwidth": "none", "status": "queued"}
+    platform = load_platform(tmp_path / "platform.json")
+    workload = load_workload(tmp_path / "jobs.parquet", platform, **further)
+    result = simulate(platform, workload, SlurmAgent(tmp_path), check=True)
+    recorded = np.asarray(result.columns["recorded_start"], np.float64)
+    # Of the first job the minutes of the replay decide otherwise, which begin with the first submission.
+    assert np.abs(result.starting_time - recorded)[1:].max() <= 8.0
 
 
 def test_a_suspended_job_keeps_its_work_and_goes_on() -> None:
@@ -614,6 +628,11 @@ def test_the_bill_is_that_of_the_partition_in_which_a_job_runs() -> None:
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
+        (
+            {"slurm": {"parameters": {"bf_intervall": 30}}},
+            r"SchedulerParameters=bf_intervall \(did you mean 'bf_interval'\?\)",
+        ),
+        ({"slurm": {"select_parameters": ["CR_Cores"]}}, r"SelectTypeParameters=CR_Cores \(did you mean 'CR_CORE'\?\)"),
         ({"priority": {"weight_tres": {"cpuu": 10}}}, r"PriorityWeightTRES=cpuu \(did you mean 'cpu'\?\) \(expected"),
         ({"priority": {"weight_tres": {"gres/nic": 10}}}, r"PriorityWeightTRES=gres/nic.* \(expected one of cpu, mem"),
         (
@@ -663,7 +682,7 @@ def test_a_requeued_job_waits_though_another_of_its_dependencies_is_fulfilled() 
         {"at": 30.0, "cpus": 6, "runtime": 5.0, "partition": "high"},
     ]
     result = replay(site, jobs)
-    assert result.starting_time.tolist() == [0, 0, 151, 30]
+    assert result.starting_time.tolist() == [0, 0, 180, 30]
 
 
 def test_dependencies() -> None:

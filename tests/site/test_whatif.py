@@ -97,6 +97,14 @@ def test_a_wrong_change_is_one_line(change: str, message: str) -> None:
         changed(make_site(slurm={}), [change])
 
 
+def test_words_that_yaml_takes_for_numbers_of_logic_are_words() -> None:
+    changes = ["partition.main.oversubscribe=NO", "partition.main.preempt_mode=OFF", "slurm.enforce_part_limits=YES"]
+    site = changed(make_site(slurm={}), changes)
+    assert (site.partitions["main"].oversubscribe, site.partitions["main"].preempt_mode) == ("NO", "OFF")
+    assert site.slurm.enforce_part_limits == "YES"
+    assert changed(site, ["partition.main.oversubscribe=YES", "preemption.mode=OFF"]).preemption.mode == "OFF"
+
+
 def test_a_limit_may_come_with_its_enforcement() -> None:
     site = changed(make_site(slurm={}), ["qos.normal.limits.max_jobs=3", "slurm.enforce=[limits]"])
     assert site.qos["normal"].limits.max_jobs == 3 and site.slurm.enforces_limits

@@ -507,6 +507,48 @@ def test_a_damaged_queue_is_one_line(tmp_path: Path, change: tuple[str, str], me
         read_squeue(squeue(tmp_path, SQUEUE.replace(*change)), "UTC", Notes())
 
 
+def test_a_job_that_waits_for_a_time_does_not_start_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = folder(tmp_path, 40, 10)
+    lines = SQUEUE.splitlines()
+    waits = "7|u1|a1|main|normal|PENDING|2026-03-02T09:50:00|2026-03-02T11:30:00|0:00|1:00:00|1|1||BeginTime|0"
+    path = squeue(tmp_path, "\n".join([*lines, waits]))
+    jobs, _ = read_squeue(path, "UTC", Notes())
+    assert jobs[1].own["begin"] == _NOW + 5400
+    for job in ("7", "-n 1 -t 60 --uid=u1 -A a1 --begin=now+90minutes"):
+        run("when", str(site), "--queue", str(path), "--job", job, "--scenarios", "2")
+        (plan,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("squeue --start")]
+        # The next pass over all jobs is at most a minute later.
+        assert "2026-03-02T11:30:" in plan
+    with pytest.raises(ConfigError, match="--begin: expected a date"):
+        asked_job("-n 1 --begin=later", make_site(), _NOW)
+
+
+def test_constraints_that_are_not_simulated_are_told(tmp_path: Path) -> None:
+    lines = SQUEUE.splitlines()
+    rows = [f"{lines[0]}|FEATURES"]
+    for job, nodes, text in ((2, 1, "[a|b]"), (3, 2, "[a|b]"), (4, 2, "a*2"), (5, 1, "(null)")):
+        cells = lines[1].replace("RUNNING", "PENDING").replace("n[1-2]", "").split("|")
+        cells[0], cells[10] = str(job), str(nodes)
+        rows.append("|".join([*cells, text]))
+    notes, path = Notes(), squeue(tmp_path, "\n".join(rows))
+    jobs, _ = read_squeue(path, "UTC", notes)
+    assert [job.own.get("constraints") for job in jobs] == ["(a|b)", None, None, None]
+    assert sum(notes.left_out["squeue.txt"].values()) == 2
+
+
+def test_a_job_whose_qos_reserves_nothing_has_no_planned_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site, at = folder(tmp_path, 40, 10), date(_NOW + 5 * 86_400)
+    asked = "when", str(site), "--at", at, "--job", "-n 8 -t 60 --uid=u1 -A a1", "--scenarios", "2"
+    run(*asked)
+    assert "N/A" not in capsys.readouterr().out
+    file = site / "site.yaml"
+    file.write_text(file.read_text().replace("normal: {}", "normal: {flags: [NoReserve]}"))
+    run(*asked)
+    assert "squeue --start          N/A (NoReserve); " in capsys.readouterr().out
+
+
 def test_a_damaged_adjustment_is_one_line(tmp_path: Path) -> None:
     from hdsim.cli.when import when
 

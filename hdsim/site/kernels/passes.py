@@ -98,6 +98,7 @@ class Access(NamedTuple):
         calendar: Reservations.
         user: (J,) users of jobs.
         exclusive_user: (P,) whether jobs of a partition share no node with those of other users (ExclusiveUser).
+        alone: (J,) whether a job asks for that itself (--exclusive=user), empty if none does.
     """
 
     members: Flags
@@ -108,6 +109,7 @@ class Access(NamedTuple):
     calendar: Calendar
     user: Ints
     exclusive_user: Flags
+    alone: Flags
 
 
 class Rules(NamedTuple):
@@ -287,12 +289,14 @@ def _permitted(access: Access, nodes: Flags, partition: int, job: int, out: Flag
 def _beside_users(access: Access, machine: Machine, partition: int, job: int, out: Flags) -> None:
     """Removes the nodes on which a job may not be beside jobs of other users."""
     demands, running = machine.demands, machine.running
-    alone, some = access.exclusive_user, False
+    alone, some = access.exclusive_user, len(access.alone) > 0
+    own = alone[partition] or (some and access.alone[job])
     for each in alone:
         some |= each
     for place in range(running.length[0] if some else 0):
         other = running.job[place]
-        if access.user[other] != access.user[job] and (alone[partition] or alone[demands.partition[other]]):
+        its = alone[demands.partition[other]] or (len(access.alone) > 0 and access.alone[other])
+        if access.user[other] != access.user[job] and (own or its):
             for k in range(running.first[other], running.last[other]):
                 out[running.node[k]] = False
 

@@ -84,7 +84,11 @@ class Demands(NamedTuple):
     Attributes:
         cpus: CPUs.
         per_task: CPUs of each task.
-        least: Least nodes.
+        on_node: Tasks on each node, 0 for any number.
+        least_cpus: CPUs of each node at least.
+        least: Least nodes that were asked for.
+        fewest: Least nodes that the tasks take.
+        wanted: Nodes that the job takes if it can get them.
         most: Most nodes.
         memory_per_cpu: MiB of each CPU.
         memory_per_node: MiB of each node.
@@ -100,7 +104,11 @@ class Demands(NamedTuple):
 
     cpus: Ints
     per_task: Ints
+    on_node: Ints
+    least_cpus: Ints
     least: Ints
+    fewest: Ints
+    wanted: Ints
     most: Ints
     memory_per_cpu: Floats
     memory_per_node: Floats
@@ -191,6 +199,8 @@ def _beside_gpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, nod
             cpus = min(cpus, per_task)
         elif most == 1:
             cpus = min(cpus, demands.cpus[job])
+        if demands.on_node[job]:
+            cpus = min(cpus, demands.on_node[job] * per_task)
     if demands.gpus_per_task[job]:
         cpus = min(cpus, usage.gpus[node] // demands.gpus_per_task[job] * per_task)
     return cpus
@@ -227,6 +237,8 @@ def usable_cpus(nodes: SiteNodes, usage: Usage, demands: Demands, job: int, node
         cpus -= cpus % per_task
     if cpus < (demands.cpus[job] if demands.most[job] == 1 else per_task):
         return 0
+    if cpus < max(demands.least_cpus[job], demands.on_node[job] * per_task):
+        return 0
     if demands.gpus[job] + demands.all_gpus[job]:
         cpus = _beside_gpus(nodes, usage, demands, job, node, cpus)
     return max(cpus, 0)
@@ -256,6 +268,8 @@ def find_usable(
     usable, count, total = chosen.usable, 0, 0
     for node in range(len(usable)):
         usable[node] = usable_cpus(nodes, usage, demands, job, node) if among[node] else 0
+        if chosen.order[0] == LINEAR and demands.on_node[job]:
+            usable[node] = min(usable[node], demands.on_node[job] * demands.per_task[job])
         count += usable[node] > 0
         total += usable[node]
     if demands.all_gpus[job]:
@@ -295,16 +309,16 @@ def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, tota
     weight that suffices, or else the largest ones; within a run the first nodes; a job that one node can take gets the
     one with the fewest CPUs. If that fails, nodes with few usable CPUs are left out, more and more of them.
     """
-    if count < demands.least[job] or total < demands.cpus[job]:
+    if count < demands.fewest[job] or total < demands.cpus[job]:
         return 0
     if _by_weight(nodes, demands, job, chosen):
         return _listed(nodes, demands, job, chosen)
-    if count <= demands.least[job]:
+    if count <= demands.fewest[job]:
         return 0
     usable, kept, found = chosen.usable, chosen.kept, 0
     for node in range(len(usable)):
         kept[node] = usable[node]
-    while found == 0 and count > demands.least[job]:
+    while found == 0 and count > demands.fewest[job]:
         # A node with few CPUs takes the place of one with many: those with the fewest are left out.
         fewest, most = _HEAVIEST, 0
         for node in range(len(usable)):
@@ -313,7 +327,7 @@ def choose_usable(nodes: SiteNodes, demands: Demands, job: int, count: int, tota
         if fewest >= most:
             break
         for node in range(len(usable)):
-            if usable[node] == fewest and count > demands.least[job]:
+            if usable[node] == fewest and count > demands.fewest[job]:
                 usable[node] = 0
                 count -= 1
         if _by_weight(nodes, demands, job, chosen):
@@ -346,6 +360,8 @@ def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> 
         if following == _HEAVIEST:
             return False
         heaviest = following
+        if demands.wanted[job] > demands.fewest[job] and _lacks(nodes, demands, job, heaviest, chosen):
+            continue
         if chosen.order[0] == BEST_FIT and len(nodes.topology.level):
             if chosen.order[1]:
                 return _take_switches(nodes, demands, job, _HEAVIEST, chosen)
@@ -361,13 +377,24 @@ def _by_weight(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> 
 
 
 @part_of_kernel
+def _lacks(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> bool:
+    """Whether nodes up to a weight are fewer than a job with a range of numbers takes, and there are others."""
+    count, others = 0, False
+    for node in range(len(chosen.usable)):
+        if chosen.usable[node]:
+            count += _step(nodes, demands, job, node) <= heaviest
+            others |= _step(nodes, demands, job, node) > heaviest
+    return others and count < demands.wanted[job]
+
+
+@part_of_kernel
 def _is_uneven(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chosen: Chosen) -> bool:
     """Whether usable nodes differ in CPUs and the smallest ones do not suffice: select/linear then takes large ones."""
     fewest, most = _HEAVIEST, 0
     for node in range(len(chosen.usable)):
         if chosen.usable[node] and _step(nodes, demands, job, node) <= heaviest:
             fewest, most = min(fewest, chosen.usable[node]), max(most, chosen.usable[node])
-    return fewest < most and demands.cpus[job] > fewest * demands.least[job]
+    return fewest < most and demands.cpus[job] > fewest * demands.fewest[job]
 
 
 @part_of_kernel
@@ -391,9 +418,9 @@ def _take_in_order(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, 
     taken, per_task = chosen.taken, demands.per_task[job]
     for node in range(len(taken)):
         taken[node] = 0
-    cpus, least, gpus = demands.cpus[job], demands.least[job], demands.all_gpus[job]
-    most = min(demands.most[job], max(cpus // per_task, least))
-    while most > 0 and (cpus > 0 or least > 0 or gpus > 0):
+    cpus, least, gpus = demands.cpus[job], demands.fewest[job], demands.all_gpus[job]
+    wanted, most = demands.wanted[job], min(demands.most[job], max(cpus // per_task, least))
+    while most > 0 and (cpus > 0 or wanted > 0 or gpus > 0):
         best = -1
         for node in range(len(taken)):
             if taken[node] or not chosen.usable[node] or _step(nodes, demands, job, node) > heaviest:
@@ -401,11 +428,12 @@ def _take_in_order(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, 
             if best < 0 or _before(nodes, demands, job, node, best, chosen):
                 best = node
         if best < 0:
-            return False
+            break
         taken[best], got = _given(nodes, demands, job, best, cpus, least, chosen)
         gpus -= got
         cpus -= taken[best]
         least -= 1
+        wanted -= 1
         most -= 1
     return cpus <= 0 and least <= 0 and gpus <= 0
 
@@ -433,7 +461,7 @@ def _highest_switch(nodes: SiteNodes, demands: Demands, job: int, heaviest: int,
         for node in range(len(chosen.usable)):
             usable = chosen.usable[node] > 0 and _step(nodes, demands, job, node) <= heaviest
             count += topology.nodes[switch, node] and usable
-        if count < demands.least[job] or not count:
+        if count < demands.fewest[job] or not count:
             continue
         weight = _lightest(nodes, demands, job, switch, -1, heaviest, chosen)
         if highest < 0 or (topology.level[switch] >= topology.level[highest] and weight <= lowest):
@@ -488,7 +516,8 @@ def _take_switches(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, 
     """
     topology, taken, usable, links = nodes.topology, chosen.taken, chosen.usable, chosen.links
     counts, required, distance = links[0], links[1], links[2]
-    cpus, least, most, gpus = demands.cpus[job], demands.least[job], demands.most[job], demands.all_gpus[job]
+    cpus, least, most, gpus = demands.cpus[job], demands.fewest[job], demands.most[job], demands.all_gpus[job]
+    wanted = demands.wanted[job]
     for node in range(len(taken)):
         taken[node] = 0
     top = _highest_switch(nodes, demands, job, heaviest, chosen)
@@ -527,7 +556,7 @@ def _take_switches(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, 
             if stage == 1 and (not required[switch] or topology.level[switch]):
                 continue
             for node in range(len(usable)):
-                if most == 0 or (cpus <= 0 and least <= 0 and gpus <= 0):
+                if most == 0 or (cpus <= 0 and wanted <= 0 and gpus <= 0):
                     break
                 if taken[node] or not usable[node] or not topology.nodes[top, node]:
                     continue
@@ -540,8 +569,9 @@ def _take_switches(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, 
                 cpus -= taken[node]
                 gpus -= got
                 least -= 1
+                wanted -= 1
                 most -= 1
-        if cpus <= 0 and least <= 0 and gpus <= 0:
+        if cpus <= 0 and wanted <= 0 and gpus <= 0:
             return True
         if stage == 2:
             counts[source] = 0
@@ -552,7 +582,7 @@ def _take_switches(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, 
                     if required[switch]:
                         for other in range(rest):
                             distance[other] = min(distance[other] + topology.distance[switch, other], APART)
-    return False
+    return cpus <= 0 and least <= 0 and gpus <= 0
 
 
 @part_of_kernel
@@ -563,7 +593,8 @@ def _given(
     given, got, per_task = chosen.usable[node], 0, demands.per_task[job]
     if not demands.whole[job]:
         # A core, or what is allocated together, is kept for each further node that the job asks for.
-        given = min(given, max(cpus - max(least - 1, 0) * max(nodes.unit[node], nodes.threads[node]), per_task))
+        kept = max(least - 1, 0) * max(nodes.unit[node], nodes.threads[node])
+        given = min(given, max(cpus - kept, demands.least_cpus[job]))
     if demands.all_gpus[job]:
         got, per_gpu = chosen.reach[node], demands.cpus_per_gpu[job]
         if per_gpu:
@@ -605,7 +636,8 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
     gpus, linear = demands.all_gpus[job], chosen.order[0] == LINEAR
     for node in range(len(taken)):
         taken[node] = 0
-    cpus, least, most = demands.cpus[job], demands.least[job], demands.most[job]
+    cpus, least, most = demands.cpus[job], demands.fewest[job], demands.most[job]
+    wanted = demands.wanted[job]
     while most > 0:
         best, suffices = -1, False
         for run in range(runs):
@@ -626,16 +658,16 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
             if better:
                 best, suffices = run, enough
         if best < 0:
-            return False
+            break
         single = -1
-        if least <= 1 and not linear:
+        if wanted <= 1 and not linear:
             for node in range(chosen.begin[best], chosen.end[best]):
                 if chosen.usable[node] < cpus or (gpus > 0 and chosen.reach[node] < gpus):
                     continue
                 if single < 0 or chosen.usable[node] < chosen.usable[single]:
                     single = node
         for node in range(chosen.begin[best], chosen.end[best]):
-            if most == 0 or (cpus <= 0 and least <= 0 and gpus <= 0):
+            if most == 0 or (cpus <= 0 and wanted <= 0 and gpus <= 0):
                 break
             given = chosen.usable[node]
             if not given or (single >= 0 and node != single) or (most == 1 and given < cpus):
@@ -645,11 +677,12 @@ def _take_runs(nodes: SiteNodes, demands: Demands, job: int, heaviest: int, chos
             taken[node] = given
             cpus -= given
             least -= 1
+            wanted -= 1
             most -= 1
-        if cpus <= 0 and least <= 0 and gpus <= 0:
+        if cpus <= 0 and wanted <= 0 and gpus <= 0:
             return True
         chosen.size[best] = 0
-    return False
+    return cpus <= 0 and least <= 0 and gpus <= 0
 
 
 @part_of_kernel
@@ -659,9 +692,11 @@ def _deal(nodes: SiteNodes, demands: Demands, job: int, count: int, chosen: Chos
     Each node gets one, then those that fit on the cores of it, then as many as a core has CPUs for in turn. Tasks that
     no node has the CPUs for are dealt as well; they get what is left.
     """
-    per_task = demands.per_task[job]
-    left = max(demands.cpus[job] // per_task, count) - count
+    per_task, on_node = demands.per_task[job], demands.on_node[job]
+    left = max(max(demands.cpus[job], demands.least_cpus[job] * count) // per_task, count) - count
     for k in range(count):
+        if on_node:
+            chosen.taken[chosen.node[k]] = min(chosen.taken[chosen.node[k]], on_node * per_task)
         chosen.cpus[k] = min(per_task, chosen.taken[chosen.node[k]])
     for k in range(count):
         node = chosen.node[k]
@@ -729,7 +764,8 @@ def _listed(nodes: SiteNodes, demands: Demands, job: int, chosen: Chosen) -> int
             count += 1
     if demands.whole[job] or demands.cpus_per_gpu[job]:
         for k in range(count):
-            chosen.cpus[k] = chosen.taken[chosen.node[k]]
+            node = chosen.node[k]
+            chosen.cpus[k] = nodes.cpus[node] if chosen.order[0] == LINEAR else chosen.taken[node]
     else:
         _deal(nodes, demands, job, count, chosen)
     for k in range(count):
