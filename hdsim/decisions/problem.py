@@ -10,6 +10,7 @@ from hdsim.decisions.episode_settings import check_names
 from hdsim.decisions.kinds import ACTIONS, OBSERVATIONS
 from hdsim.decisions.wait_queue import WaitQueue
 from hdsim.errors import ConfigError, DecisionError
+from hdsim.util.rules import texts
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -46,6 +47,7 @@ class DecisionProblem:
     """
 
     def __init__(self, action: str = "policy_pair", observation: str = "minimal", **settings: Any) -> None:
+        action, observation = texts(action), texts(observation)
         check_names({"action": action, "observation": observation, **settings})
         makers = ACTIONS.find(action), OBSERVATIONS.find(observation)
         known = [inspect.signature(maker).parameters for maker in makers]

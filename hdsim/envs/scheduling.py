@@ -31,7 +31,7 @@ from hdsim.simulation.replay import EpisodeBackend, ReplayBackend
 from hdsim.simulation.setup import ReplaySetup, model_settings, set_up
 from hdsim.simulation.simulation import Simulation
 from hdsim.util.resources import resolve
-from hdsim.util.rules import has_values
+from hdsim.util.rules import has_values, texts
 from hdsim.workload.model import Workload
 
 
@@ -110,6 +110,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
+        action, observation, objective, settings = map(texts, (action, observation, objective, settings))
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "settings")}
         if not isinstance(platform, Platform):
             platform = load_platform(resolve("platforms", platform, where="env.platform"))

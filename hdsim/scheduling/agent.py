@@ -13,6 +13,7 @@ from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.scheduling.rules import UNLIMITED, name_and_depth, rule_label
 from hdsim.util.copies import itself
 from hdsim.util.plugins import PluginType, installed, short_name
+from hdsim.util.rules import texts
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -281,5 +282,5 @@ def make_agent(spec: str | Mapping[str, Any] | Agent | Callable[[Cluster], objec
         raise ConfigError(
             f"expected a name, a mapping, an Agent or a function, got {type(spec).__name__}", where="agent"
         )
-    agent = _KIND.make(spec, default=_CLASSIC)
+    agent = _KIND.make(texts(spec), default=_CLASSIC)
     return agent

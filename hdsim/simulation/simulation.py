@@ -66,6 +66,7 @@ class Simulation:
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
         open_ended: Jobs may be added, see :meth:`hdsim.simulation.engine.Engine.add`.
         check: Assert all invariants of the state at every instant (slow).
+        tells_infeasible: Warn of jobs that fit on no nodes.
 
     Raises:
         ConfigError: An agent, policy or model does not exist or its settings are not allowed.
@@ -91,13 +92,14 @@ class Simulation:
         batch_events: bool = True,
         open_ended: bool = False,
         check: bool = False,
+        tells_infeasible: bool = True,
     ) -> None:
         platform, workload = inputs(platform, workload, seed)
         models = {"contention": contention, "network": network, "failures": failures, "power": power}
         given: dict[str, Any] = {"agent": agent, **models}
         if facility != "none":
             given["facility"] = facility
-        setup = set_up(platform, workload, **given, seed=seed, open_ended=open_ended)
+        setup = set_up(platform, workload, **given, seed=seed, open_ended=open_ended, tells_infeasible=tells_infeasible)
         events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._prepare(platform, workload, setup, given, events, check=check)
         if not (check or open_ended):
