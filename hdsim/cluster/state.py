@@ -1332,8 +1332,15 @@ class Cluster:
         return to_procset(self.idle_ids() if self.has_core_ids else ())
 
     def core_ids(self, job: int) -> list[int]:
-        """Core ids that a started job was given, ascending."""
-        return self.cores.ids_of(self.placements[job])
+        """Core ids that a started job was given, also one that is STARTING, ascending.
+
+        Raises:
+            DecisionError: The job has no cores and had none.
+        """
+        placements = self.running if job in self.starting else self.placements
+        if job not in placements:
+            raise self._misplaced(job, "asked for its cores", "started")
+        return self.cores.ids_of(placements[job])
 
     def cpu_ids(self, job: int) -> Ints:
         """Returns the (n,) ids of the cores without GPUs that a job holds, ascending."""
