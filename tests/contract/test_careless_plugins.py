@@ -185,3 +185,24 @@ def test_a_job_that_waits_for_its_nodes_has_cores() -> None:
     result = hdsim.simulate(SLEEPING, JOBS, Asking(), power=power)
     assert [(now, job) for now, job, _ in seen] == [(20.0, 2)]
     assert result.segments.cores[-4:].tolist() == seen[0][2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("cluster.next_instant(now)", "cluster.next_instant(math.nan)", "expected an instant from 0 s on, got nan"),
+        ("cluster.next_instant(now)", "cluster.next_instant(50.0 - now)", "expected an instant from"),
+        ("(end, cluster.end, job, ", "(end, print); self.at(begin, cluster.end, job + 7, ", "expected a running job"),
+        ("FinalState.COMPLETED_SUCCESSFULLY", "FinalState.QUEUED", "expected one of COMPLETED_SUCCESSFULLY"),
+        ("self.at(end, cluster.end,", "print(end, cluster.end,", "jobs were still running at the end"),
+        ("return True", "return None", "jobs had not been submitted at the end"),
+    ],
+)
+def test_what_a_backend_must_not_do_is_told(old: str, new: str, message: str, hdsim: Any, tmp_path: Path) -> None:
+    source = (Path(__file__).parents[2] / "examples/plugins/slow_cloud.py").read_text()
+    assert old in source
+    (tmp_path / "own.py").write_text(source.replace(old, new).replace("import heapq", "import heapq\nimport math"))
+    arguments = "platform=homogeneous_256", "workload.jobs=12", "backend.refused=0", "hydra.run.dir=run"
+    run = hdsim("run", "backend.path=own.py", *arguments)
+    assert message in run.stderr and "Traceback" not in run.stderr
+    assert run.returncode == (0 if "at the end" in message else 1)
