@@ -139,6 +139,22 @@ def test_contention_of_jobs_with_programs_is_checked_likewise(tmp_path: Path) ->
             used("contention", body, tmp_path, jobs)
 
 
+@pytest.mark.parametrize("seconds", ["math.nan", "math.inf", "-1.0", "None", "'x'"])
+def test_seconds_of_messages_are_numbers(seconds: str, tmp_path: Path) -> None:
+    """A job whose messages took NaN or for ever did not end, and no other job was said to be unfinished."""
+    (tmp_path / "own.py").write_text(
+        "import math\nfrom hdsim.network import fluid\nclass Own(fluid.Fluid):\n    def settle(self, now):\n"
+        f"        return [(key, {seconds}) for key, _ in super().settle(now)]\n"
+    )
+    steps = {"type": "bsp", "supersteps": 2, "cpu": 4e10, "com": 1e6}
+    document = {"jobs": [{"id": 0, "subtime": 0, "res": 8, "profile": "p"}], "profiles": {"p": steps}}
+    (tmp_path / "jobs.json").write_text(json.dumps(document))
+    platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4, bandwidth="1GBps", latency="1ms")
+    jobs = load_workload(tmp_path / "jobs.json", platform)
+    with pytest.raises(HdsimError, match=r"seconds of at least 0 from Own\.settle"):
+        hdsim.simulate(platform, jobs, "easy", network={"path": str(tmp_path / "own.py")})
+
+
 @pytest.mark.parametrize("keyword", ["async def", "def"])
 @pytest.mark.parametrize("form", ["class", "object", "function"])
 def test_a_body_that_does_not_run_is_refused(form: str, keyword: str, tmp_path: Path) -> None:
