@@ -66,7 +66,6 @@ def drawn(kind: Any) -> list[float]:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_a_path_does_as_its_text(made: Callable[[Any], list[float]], name: str | Path, tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
     file = tmp_path / name
     if not file.exists():
         file.write_text(FILES[str(name)])

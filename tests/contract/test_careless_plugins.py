@@ -70,7 +70,6 @@ def used(kind: str, body: str, tmp_path: Path, jobs: hdsim.Workload = JOBS) -> N
     if kind == "generator":
         load_workload({"model": str(file)}, SLEEPING)
     elif kind in ("observation", "objective"):
-        pytest.importorskip("gymnasium")
         from hdsim.envs.scheduling import SchedulingEnv
 
         env = SchedulingEnv(SLEEPING, jobs, **{group: str(file)})
@@ -173,7 +172,6 @@ def test_a_body_that_does_not_run_is_refused(form: str, keyword: str, tmp_path: 
 
 
 def test_an_observation_of_one_s_own_keeps_its_values(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
     from hdsim.envs.scheduling import SchedulingEnv
 
     source = KINDS["observation"].replace("pass", "self.kept = [np.zeros(2)]").format("self.kept[0]")
