@@ -108,6 +108,8 @@ _FOR_AGENTS = (
         "note_run",
     ),
 )
+#: States in which a job that has run ends.
+_ENDS = tuple(int(state) for state in FinalState if state.name.startswith("COMPLETED"))
 # Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
 _QUEUED, _RUNNING, _STARTING = int(FinalState.QUEUED), int(FinalState.RUNNING), int(FinalState.STARTING)
 
@@ -462,7 +464,13 @@ class Cluster:
     # Calls of the backend
 
     def next_instant(self, now: float) -> None:
-        """Goes to an instant in seconds, at which nothing has happened yet."""
+        """Goes to an instant in seconds, at which nothing has happened yet.
+
+        Raises:
+            BackendError: It lies before the present one, or is no number.
+        """
+        if not (isinstance(now, float | int | np.number) and self.now <= now < math.inf):
+            raise BackendError(f"expected an instant from {self.now:g} s on, got {now!r}")
         if self.arrived >= 2 * self.doubled:
             self.doubled = self.arrived
         self.now = now
@@ -628,10 +636,13 @@ class Cluster:
         """Takes a running job off its cores, which it has left at a time of the backend's clock, by default now.
 
         Raises:
-            BackendError: The start of the job has not been confirmed.
+            BackendError: The job does not run, its start has not been confirmed, or it cannot end so.
         """
-        if job in self.starting:
+        if job in self.starting or job not in self.running:
             raise BackendError(self._misplacement(job, "ended", "running"))
+        if state not in _ENDS or time != time:
+            told = f"expected one of {', '.join(FinalState(each).name for each in _ENDS)} and a time, got {state!r}"
+            raise BackendError(f"job {self._name(job)}: {told} at {self.now if time is None else time} s")
         self._give_back(job)
         self.finish_time.write(job, self.now if time is None else time)
         self.state.write(job, state)
@@ -1332,8 +1343,15 @@ class Cluster:
         return to_procset(self.idle_ids() if self.has_core_ids else ())
 
     def core_ids(self, job: int) -> list[int]:
-        """Core ids that a started job was given, ascending."""
-        return self.cores.ids_of(self.placements[job])
+        """Core ids that a started job was given, also one that is STARTING, ascending.
+
+        Raises:
+            DecisionError: The job has no cores and had none.
+        """
+        placements = self.running if job in self.starting else self.placements
+        if job not in placements:
+            raise self._misplaced(job, "asked for its cores", "started")
+        return self.cores.ids_of(placements[job])
 
     def cpu_ids(self, job: int) -> Ints:
         """Returns the (n,) ids of the cores without GPUs that a job holds, ascending."""

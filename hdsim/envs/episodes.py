@@ -12,6 +12,7 @@ import numpy as np
 from hdsim.errors import ConfigError
 from hdsim.util.arrays import Ints
 from hdsim.util.resources import resolve
+from hdsim.util.rules import texts
 from hdsim.workload.generators.base import is_generator
 from hdsim.workload.load import load_workload
 from hdsim.workload.model import Workload
@@ -47,7 +48,7 @@ def _make_trace(trace: Trace, platform: Platform) -> Workload:
     if isinstance(trace, Mapping):
         settings = dict(trace)
         return load_workload(settings, platform, seed=settings.pop("seed", 0), memory_bandwidth="none")
-    if is_generator(trace):
+    if is_generator(texts(trace)):
         return _make_trace({"model": trace}, platform)
     return load_workload(resolve("workloads", trace, where="env.workload"), platform)
 

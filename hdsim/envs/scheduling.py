@@ -31,7 +31,7 @@ from hdsim.simulation.replay import EpisodeBackend, ReplayBackend
 from hdsim.simulation.setup import ReplaySetup, model_settings, set_up
 from hdsim.simulation.simulation import Simulation
 from hdsim.util.resources import resolve
-from hdsim.util.rules import has_values
+from hdsim.util.rules import has_values, is_finite, texts
 from hdsim.workload.model import Workload
 
 
@@ -110,6 +110,7 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
+        action, observation, objective, settings = map(texts, (action, observation, objective, settings))
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "settings")}
         if not isinstance(platform, Platform):
             platform = load_platform(resolve("platforms", platform, where="env.platform"))
@@ -268,7 +269,11 @@ class SchedulingEnv(gymnasium.Env[Any, Any]):
             self._over = True
             self.result = Result.of(self.cluster, interrupted=truncated, facility=self._simulation.setup.facility)
             info["metrics"] = self.result.metrics
-        reward = self.objective.reward(self._over) * self.reward_scale
+        reward = self.objective.reward(self._over)
+        if not (is_finite(reward) or isinstance(reward, bool | np.bool_)):
+            told = f"expected a finite number as reward from {type(self.objective).__name__}, got {reward!r}"
+            raise ConfigError(told, where="env.objective")
+        reward = float(reward) * self.reward_scale
         return problem.observe(), reward, over, truncated, info
 
     def action_masks(self) -> np.ndarray:

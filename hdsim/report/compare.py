@@ -31,6 +31,7 @@ from hdsim.report.pairing import (
     finished,
     grouped,
     joined,
+    other_replays,
     other_sources,
     renamed,
     run_directories,
@@ -258,7 +259,7 @@ def compare(
         tuple(entries),
         tuple(windows),
         left_out,
-        tuple(other_sources(found)),
+        (*other_sources(found), *(() if trained else other_replays(found, entries))),
         pairs,
     )
 

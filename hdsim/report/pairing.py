@@ -125,6 +125,37 @@ def other_sources(runs: Iterable[Finished]) -> list[str]:
     ]
 
 
+def other_replays(runs: Iterable[Finished], entries: Iterable[PlacedRun]) -> list[str]:
+    """Returns a line each if jobs, or platforms, differ between runs whose settings say that they are the same.
+
+    Settings do not tell platforms and workloads that are no files, such as those that a program makes.
+    """
+    manifests = {run.path: run.manifest for run in runs}
+    groups: dict[Hashable, dict[Path, Mapping[str, Any]]] = defaultdict(dict)
+    for entry in entries:
+        beside = [part for part in entry.configuration if part[0] and part[0].partition(".")[0] not in labels.SUBJECTS]
+        groups[entry.scenario, tuple(beside), entry.replication][entry.path] = manifests[entry.path]
+    lines = []
+    for what, digest in (
+        ("jobs", lambda manifest: (manifest.get("workload") or {}).get("sha256")),
+        ("platforms", lambda manifest: (manifest.get("results") or {}).get("platform.json")),
+    ):
+        found = []
+        for group in groups.values():
+            by_digest = {digest(manifest): path for path, manifest in group.items()}
+            by_digest.pop(None, None)
+            if len(by_digest) > 1:
+                found.append(list(by_digest.values())[:2])
+        if found:
+            first, second = found[0]
+            of = "" if len(groups) == 1 else f" in {len(found)} of {len(groups)} replications"
+            lines.append(
+                f"{what} differ{of} that the settings call the same, such as {first} and {second}: differences between "
+                f"these runs are not those of the agents alone"
+            )
+    return lines
+
+
 def run_directories(path: Path) -> list[Path]:
     """The run directory itself, or those inside a sweep in the order of its plan."""
     if (path / "manifest.json").is_file():

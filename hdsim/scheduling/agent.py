@@ -12,7 +12,8 @@ from hdsim.cluster.policies import CORE_POLICIES, SCORES
 from hdsim.errors import ConfigError, DecisionError, nearest
 from hdsim.scheduling.rules import UNLIMITED, name_and_depth, rule_label
 from hdsim.util.copies import itself
-from hdsim.util.plugins import PluginType, installed, short_name
+from hdsim.util.plugins import PluginType, fault_of_call, installed, short_name
+from hdsim.util.rules import texts
 
 if TYPE_CHECKING:
     from hdsim.cluster.state import Cluster
@@ -260,6 +261,14 @@ def make_agent(spec: str | Mapping[str, Any] | Agent | Callable[[Cluster], objec
     Raises:
         ConfigError: The agent cannot be found or does not take the settings.
     """
+    agent = _made(spec)
+    function = agent.function if isinstance(agent, FunctionAgent) else type(agent).decide
+    if fault := fault_of_call(function):
+        raise ConfigError(f"{getattr(function, '__qualname__', function)}: {fault}", where="agent")
+    return agent
+
+
+def _made(spec: str | Mapping[str, Any] | Agent | Callable[[Cluster], object]) -> Agent:
     if isinstance(spec, Agent):
         return spec
     if isinstance(spec, str):
@@ -269,8 +278,8 @@ def make_agent(spec: str | Mapping[str, Any] | Agent | Callable[[Cluster], objec
             found = installed("agent").select(name=spec)
             if not found:
                 raise
-            agent: Agent = _KIND.construct(found[spec].load(), spec)
-            return agent
+            registered: Agent = _KIND.construct(found[spec].load(), spec)
+            return registered
         spec = settings
     if isinstance(spec, type):
         made = f", such as {spec.__name__}()" if issubclass(spec, Agent) else ""
@@ -281,5 +290,5 @@ def make_agent(spec: str | Mapping[str, Any] | Agent | Callable[[Cluster], objec
         raise ConfigError(
             f"expected a name, a mapping, an Agent or a function, got {type(spec).__name__}", where="agent"
         )
-    agent = _KIND.make(spec, default=_CLASSIC)
+    agent: Agent = _KIND.make(texts(spec), default=_CLASSIC)
     return agent

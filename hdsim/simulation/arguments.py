@@ -15,7 +15,7 @@ from hdsim.scheduling.agent import Agent, parse_name
 from hdsim.simulation.setup import Model, model_settings
 from hdsim.util.plugins import installed
 from hdsim.util.resources import name_of
-from hdsim.util.rules import SEED
+from hdsim.util.rules import SEED, texts
 from hdsim.workload.load import load_workload
 from hdsim.workload.model import Workload
 
@@ -69,6 +69,7 @@ def settings(
 
 def _agent_settings(agent: Model | Agent) -> dict[str, Any]:
     classic = model_settings("agent", "classic")
+    agent = texts(agent)
     if isinstance(agent, Mapping):
         return dict(agent) if "_target_" in agent or "path" in agent else {**classic, **agent}
     if isinstance(agent, str):

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hdsim.cluster.time_breakdown import TimeBreakdown
-from hdsim.errors import DecisionError
+from hdsim.errors import ConfigError, DecisionError
 from hdsim.simulation.executor import CoreIds, Executor, JobProgress, placed
 from hdsim.simulation.running_job import COMPUTING, EXCHANGING, OVER, PARALLEL, WAITING, RunningJob
 from hdsim.simulation.sharing import ProcessorSharing, TaskGroup
 from hdsim.simulation.task_cores import Cores
 from hdsim.util.arrays import Floats
+from hdsim.util.rules import is_finite
 from hdsim.workload.programs import Program, Step, StepType
 
 if TYPE_CHECKING:
@@ -237,7 +238,9 @@ class BspJobs(Executor):
                     yield running.job, running.date
         if self._network is not None and self._sent:
             self._sent = False
-            for key, seconds in self._network.settle(now):
+            for key, found in self._network.settle(now):
+                known = type(found) is float and 0.0 <= found < math.inf
+                seconds = found if known else _seconds(found, self._network)
                 yield key, now + seconds  # type: ignore[misc]
 
     def _forget(self, running: RunningJob) -> None:
@@ -428,3 +431,11 @@ class BspJobs(Executor):
                 running.rate = rate
                 self._sent = True
                 self._network.set_seconds(running.job, running.step.longest / rate)
+
+
+def _seconds(found: Any, network: Network) -> float:
+    """Returns the seconds of a network model of a user's own; ConfigError unless they are a number of at least 0."""
+    if not is_finite(found) or found < 0:
+        told = f"expected seconds of at least 0 from {type(network).__name__}.settle, got {found!r}"
+        raise ConfigError(told, where="network")
+    return float(found)

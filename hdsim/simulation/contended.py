@@ -37,6 +37,26 @@ def require_speed(speed: float, model: Contention) -> None:
         raise ConfigError(f"expected speeds above 0 from {type(model).__name__}, got {speed:g}", where="contention")
 
 
+def own_speeds(model: Contention, found: Any, number: int) -> Floats:
+    """Returns the speeds, (n,) or one for all, that a model of a user's own has returned for n cores or processors.
+
+    Raises:
+        ConfigError: They are not as many numbers above 0.
+    """
+    name = type(model).__name__
+    try:
+        shares = np.asarray(found, np.float64)
+    except (TypeError, ValueError):
+        shares = np.zeros(0)
+    if shares.shape not in ((), (number,)):
+        got = f"{len(shares)} numbers" if shares.ndim == 1 and len(shares) else repr(found)
+        raise ConfigError(f"expected {number} speeds from {name}, got {got}", where="contention")
+    wrong = ~(np.isfinite(shares) & (shares > 0))
+    if wrong.any():
+        raise ConfigError(f"expected speeds above 0 from {name}, got {shares[wrong].min():g}", where="contention")
+    return shares
+
+
 def shared_state(platform: Platform, workload: Workload) -> speeds.State:
     """Returns the state of the jobs of a workload before their start."""
     c, p = platform.n_cores, platform.n_processors
@@ -145,9 +165,11 @@ class Contended(RigidExecutor):
             if m:
                 processors, first = jobs.processors[:m], jobs.offsets[: m + 1]
                 if isinstance(model, ProcessorContention):
-                    jobs.shares[:m] = model.speeds(processors, jobs.totals[:m])
+                    jobs.shares[:m] = own_speeds(model, model.speeds(processors, jobs.totals[:m]), m)
                 else:
-                    jobs.shares[: first[-1]] = model.core_speeds(processors, first, jobs.demands[: first[-1]])
+                    k = int(first[-1])
+                    found = model.core_speeds(processors, first, jobs.demands[:k])
+                    jobs.shares[:k] = own_speeds(model, found, k)
             n = speeds.apply(state, m, isinstance(model, ProcessorContention), now)
         affected = jobs.jobs[:n].tolist()
         if self.moved is not None:

@@ -145,12 +145,26 @@ class NodePower:
     def _keep_spare(self) -> None:
         """Asks how many nodes are kept spare, and until when, and wakes as many as are missing."""
         now = self._engine.cluster.now
-        self._spare, until = self._management.spare(self._engine.cluster)
+        self._spare, until = self._chosen_spare()
         if self._spare and self._states.n_away:
             self._boot_ahead(self._spare)
         if now < until < math.inf and not now < self._asks_at <= until:
             self._asks_at = until
             self._engine.schedule_at(until, self._ask, None, AFTER_ENDS)
+
+    def _chosen_spare(self) -> tuple[int, float]:
+        """Returns what power management says of spare nodes.
+
+        Raises:
+            ConfigError: It is no number of nodes and a date.
+        """
+        found: Any = self._management.spare(self._engine.cluster)
+        number, until = found if isinstance(found, tuple) and len(found) == 2 else (-1, math.nan)
+        counts = isinstance(number, int | np.integer) and number >= 0
+        if not (counts and isinstance(until, int | float | np.floating) and not math.isnan(until)):
+            told = f"expected a number of nodes and a date in seconds from {type(self._management).__name__}.spare"
+            raise ConfigError(f"{told}, such as (2, math.inf), got {found!r}", where="power")
+        return int(number), float(until)
 
     def _ask(self, _: None) -> None:
         """Keeps as many nodes spare as from now on, and switches off what is beyond."""
@@ -266,7 +280,17 @@ class NodePower:
         if isinstance(seconds, int | float):
             self._await(nodes, float(seconds))
             return
-        seconds = np.broadcast_to(np.asarray(seconds, np.float64), nodes.shape)
+        try:
+            seconds = np.asarray(seconds, np.float64)
+        except (TypeError, ValueError):
+            seconds = np.full(1, np.nan)
+        if seconds.shape not in ((), nodes.shape):
+            name, shape = type(self._management).__name__, seconds.shape
+            told = (
+                f"expected a time-out, or one for each of {len(nodes)} nodes, from {name}, got numbers of shape {shape}"
+            )
+            raise ConfigError(told, where="power")
+        seconds = np.broadcast_to(seconds, nodes.shape)
         for wait in np.unique(seconds).tolist():
             self._await(nodes[seconds == wait], wait)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -65,6 +67,7 @@ class NodeOutages:
         self._reasons: dict[int, dict[simpy.Event | None, None]] = {}
         self._row: dict[int, int] = {}
         self._coming = failures.outages(rng or np.random.default_rng(0))
+        self._check_iterators(engine.cluster.platform.n_nodes)
         for node in range(len(self._coming)):
             self._schedule_next(node)
 
@@ -105,13 +108,28 @@ class NodeOutages:
                 cluster.platform.n_nodes,
             )
 
+    def _check_iterators(self, nodes: int) -> None:
+        """Raises ConfigError unless there is an iterator of its own for each of the nodes, or none at all."""
+        found: Any = self._coming
+        known = isinstance(found, Sequence) and all(isinstance(one, Iterator) for one in found)
+        own = len(set(map(id, found))) if known else -1
+        if known and (not found or own == len(found) == nodes):
+            return
+        got = (f"{own}" if own == len(found) else f"{own} for {len(found)} nodes") if known else repr(found)
+        told = f"expected {nodes} iterators from {self._model}.outages, one of its own for each node, got {got}"
+        raise ConfigError(told, where="failures")
+
     def _schedule_next(self, node: int) -> None:
         """Schedules the next outage of a node by the failure model.
 
         Raises:
             ConfigError: It begins in the past, or ends before it begins.
         """
-        down, up = next(self._coming[node], (math.inf, math.inf)) if self._coming else (math.inf, math.inf)
+        outage: Any = next(self._coming[node], (math.inf, math.inf)) if self._coming else (math.inf, math.inf)
+        if not (isinstance(outage, tuple | list) and len(outage) == 2 and all(isinstance(one, Real) for one in outage)):
+            told = f"expected outages (begin, end) of node {node} in seconds, got {outage!r} from {self._model}"
+            raise ConfigError(told, where="failures")
+        down, up = outage
         now = self._engine.cluster.now
         if not now <= down <= up:
             told = f"expected outages of node {node} one after the other, from {now:g} s on, got {down:g} to {up:g} s"

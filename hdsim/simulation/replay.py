@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hdsim.cluster import invariants
-from hdsim.cluster.job_state import STATE_OF_JOBS, ReadOnlyError
+from hdsim.cluster.job_state import STATE_OF_JOBS, FinalState, ReadOnlyError
 from hdsim.cluster.state import Cluster
 from hdsim.errors import DecisionError, InvariantError
 from hdsim.results.moment import Moment, Shown
@@ -131,6 +131,10 @@ def carry_out(
         log.warning("%d jobs were never started by the agent", len(cluster.queue))
     if cluster.starting or cluster.held:
         log.warning("%d jobs were still starting and %d held at the end", len(cluster.starting), len(cluster.held))
+    if unended := len(cluster.running) - len(cluster.starting):
+        log.warning("%d jobs were still running at the end", unended)
+    if coming := cluster.state.count(FinalState.NOT_SUBMITTED):
+        log.warning("%d jobs had not been submitted at the end", coming)
     return done
 
 

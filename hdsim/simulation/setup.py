@@ -22,7 +22,7 @@ from hdsim.scheduling.agent import Agent, make_agent
 from hdsim.util.arrays import Ints, first_of_kind
 from hdsim.util.plugins import PluginType, snake_case
 from hdsim.util.resources import options
-from hdsim.util.rules import has_values
+from hdsim.util.rules import has_values, texts
 from hdsim.workload.feasibility import infeasible_jobs
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ def set_up(
     confirms_starts: bool = False,
     open_ended: bool = False,
     has_core_ids: bool = True,
+    tells_infeasible: bool = True,
 ) -> ReplaySetup:
     """Creates agent, models and cluster.
 
@@ -187,7 +188,7 @@ def set_up(
         infeasible, make_cluster = np.array(cluster.infeasible(), np.int64), lambda: cluster
     if management is not None and any(cap.hard for cap in management.caps):
         infeasible = np.union1d(infeasible, _above_caps(make, workload, infeasible, has_core_ids=has_core_ids))
-    if len(infeasible):
+    if len(infeasible) and tells_infeasible:
         log.warning("%d of %d jobs are infeasible on %s and rejected", len(infeasible), len(workload), platform.name)
         if cluster is not None:
             first = int(infeasible[0])
@@ -321,6 +322,7 @@ def model_settings(group: str, spec: Model) -> Mapping[str, Any]:
     Raises:
         ConfigError: The file does not exist, or `spec` is neither a name nor settings.
     """
+    spec = texts(spec)
     if isinstance(spec, Mapping):
         return spec
     name: object = spec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hdsim.contention import Contention, CoreContention, ProcessorContention
-from hdsim.simulation.contended import require_speed, unknown_model
+from hdsim.simulation.contended import own_speeds, unknown_model
 from hdsim.util.copies import itself
 
 if TYPE_CHECKING:
@@ -213,10 +213,10 @@ class _Speeds:
         counts = np.array([tasks for _, tasks in mixture])
         if isinstance(model, CoreContention):
             each = demands.repeat(counts)
-            found = model.core_speeds(at, np.array([0, len(each)]), each)[np.cumsum(counts) - 1].tolist()
+            shares = own_speeds(model, model.core_speeds(at, np.array([0, len(each)]), each), len(each))
+            found = np.broadcast_to(shares, len(each))[np.cumsum(counts) - 1]
         elif isinstance(model, ProcessorContention):
-            found = model.speeds(at, np.array([demands @ counts])).tolist() * len(demands)
+            found = np.broadcast_to(own_speeds(model, model.speeds(at, np.array([demands @ counts])), 1), len(demands))
         else:
             raise unknown_model(model)
-        require_speed(min(found), model)
-        return dict(zip(demands.tolist(), found, strict=True))
+        return dict(zip(demands.tolist(), found.tolist(), strict=True))

@@ -9,6 +9,7 @@ from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from hdsim.simulation.engine import Engine
     from hdsim.simulation.terminal import ReplayBar
     from hdsim.workload.model import Workload
+
+
+#: Numbers of replays, which an agent keeps as long as it serves one.
+_REPLAYS = count()
 
 
 class Simulation:
@@ -66,6 +71,7 @@ class Simulation:
         batch_events: One scheduling pass per instant; otherwise one per event, arrivals first.
         open_ended: Jobs may be added, see :meth:`hdsim.simulation.engine.Engine.add`.
         check: Assert all invariants of the state at every instant (slow).
+        tells_infeasible: Warn of jobs that fit on no nodes.
 
     Raises:
         ConfigError: An agent, policy or model does not exist or its settings are not allowed.
@@ -74,6 +80,7 @@ class Simulation:
 
     _compiled: CompiledReplay | None = None
     _known_passes: SchedulingPasses | None = None
+    _replay = -1
 
     def __init__(
         self,
@@ -91,13 +98,14 @@ class Simulation:
         batch_events: bool = True,
         open_ended: bool = False,
         check: bool = False,
+        tells_infeasible: bool = True,
     ) -> None:
         platform, workload = inputs(platform, workload, seed)
         models = {"contention": contention, "network": network, "failures": failures, "power": power}
         given: dict[str, Any] = {"agent": agent, **models}
         if facility != "none":
             given["facility"] = facility
-        setup = set_up(platform, workload, **given, seed=seed, open_ended=open_ended)
+        setup = set_up(platform, workload, **given, seed=seed, open_ended=open_ended, tells_infeasible=tells_infeasible)
         events = {"kill_at_walltime": kill_at_walltime, "batch_events": batch_events}
         self._prepare(platform, workload, setup, given, events, check=check)
         if not (check or open_ended):
@@ -208,7 +216,8 @@ class Simulation:
             False at the end of the simulation.
 
         Raises:
-            DecisionError: A decision of the agent cannot be carried out, or the time is no number.
+            DecisionError: A decision of the agent cannot be carried out, it has begun another simulation, or the time
+                is no number.
         """
         try:
             is_time = time <= math.inf
@@ -370,9 +379,16 @@ class Simulation:
         return cluster
 
     def _begin(self) -> None:
+        known = vars(self.agent)
         if not self._begun:
-            self._begun = True
+            self._begun, self._replay = True, next(_REPLAYS)
+            known["_replay"] = self._replay
             self.agent.begin(self.cluster)
+        elif known.get("_replay") != self._replay and not self._over and type(self.agent).begin is not Agent.begin:
+            # What it has prepared in `begin` is for another cluster.
+            raise DecisionError(
+                f"{self!r}: the agent has begun another simulation meanwhile; make an agent for each simulation"
+            )
         # Carries out decisions of the user between two instants.
         self.env.apply()
         if self._takes_over:

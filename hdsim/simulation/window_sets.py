@@ -12,6 +12,7 @@ from hdsim.errors import ConfigError
 from hdsim.results.claims import shortfall
 from hdsim.results.run_directory.inputs import digest
 from hdsim.simulation.windows import Window, windows
+from hdsim.util.rules import texts
 from hdsim.workload.generators.base import require_split
 from hdsim.workload.generators.families import FAMILIES, draw_workload
 from hdsim.workload.generators.kinds import is_kind
@@ -69,6 +70,7 @@ class WindowSet:
     def __post_init__(self) -> None:
         """Checks the settings."""
         require_split(self.split, "split")
+        object.__setattr__(self, "source", texts(self.source))
         if self.drawn and (self.arrival_factor != 1 or self.whole or self.like or self.since is not None):
             told = "expected a trace file for arrival_factor, whole, since and like, got a family or a kind"
             raise ConfigError(told, where=self.source)

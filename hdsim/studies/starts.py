@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,6 @@ from hdsim.site.workload import HELD, QUEUED, RUNNING, columns_of, names
 from hdsim.util.arrays import Floats, Ints, read_only
 from hdsim.workload.model import COLUMNS, Workload
 
-_set_up = logging.getLogger("hdsim.simulation.setup")
 _DAY, _WEEK = 86_400.0, 7 * 86_400.0
 #: Weeks before a moment from which arrivals are drawn.
 _WEEKS = 6
@@ -281,10 +279,6 @@ def planned(present: Present) -> Workload:
     return present.jobs.replaced(runtime=left)
 
 
-def _nothing(_: logging.LogRecord) -> bool:
-    return False
-
-
 def starts_of(
     log: Log, jobs: Workload, targets: Sequence[int], usage: Used | None, horizon: float
 ) -> tuple[Floats, list[str]]:
@@ -303,11 +297,7 @@ def starts_of(
     agent = SlurmAgent(log.site)
     agent.names_nodes = False
     # A job that fits on no nodes has the reason BadConstraints, which a warning of each scenario would repeat.
-    _set_up.addFilter(_nothing)
-    try:
-        simulation = Simulation(log.platform, dataclasses.replace(jobs, used=usage), agent)
-    finally:
-        _set_up.removeFilter(_nothing)
+    simulation = Simulation(log.platform, dataclasses.replace(jobs, used=usage), agent, tells_infeasible=False)
     until = min(_STEP, horizon)
     while simulation.run_until(until) and until < horizon:
         starts = [simulation.cluster.starting_time[job] for job in targets]

@@ -93,6 +93,15 @@ def _attribute(target: str, where: str) -> Any:
     return getattr(module, attribute)
 
 
+def fault_of_call(function: Callable[..., Any]) -> str:
+    """Describes a function that does nothing when it is called, empty for one that does."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return "expected def, got async def, whose body does not run when it is called"
+    if inspect.isgeneratorfunction(function):
+        return "expected a function without yield, whose body does not run when it is called"
+    return ""
+
+
 @cache
 def _fault_of_methods(made: type) -> str:
     """Describes a method that a class lacks, or whose parameters are not those of its abstract base class."""
@@ -108,6 +117,8 @@ def _fault_of_methods(made: type) -> str:
             own = getattr(made, name)
             if not (getattr(abstract, "__isabstractmethod__", False) and inspect.isfunction(own)):
                 continue
+            if fault := fault_of_call(own):
+                return f"{made.__name__}.{name}: {fault}"
             expected, got = inspect.signature(abstract).parameters, inspect.signature(own)
             by_name = {each.name: each for each in expected.values() if each.kind is each.KEYWORD_ONLY}
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -99,6 +100,15 @@ def require(group: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) ->
     found = [fault for fault in faults if fault is not None]
     if found:
         raise ConfigError.many(found)
+
+
+def texts(settings: Any) -> Any:
+    """Returns a setting, or several in mappings and lists, with paths as text, as which files have them."""
+    if isinstance(settings, os.PathLike):
+        return os.fspath(settings)
+    if isinstance(settings, Mapping):
+        return {key: texts(value) for key, value in settings.items()}
+    return [texts(value) for value in settings] if type(settings) is list else settings
 
 
 def has_values(settings: Mapping[str, Any] | None) -> bool:

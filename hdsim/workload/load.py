@@ -15,7 +15,7 @@ from hdsim.errors import WorkloadError, not_one_of
 from hdsim.platform.schema import QUANTITIES
 from hdsim.util.inputs import STANDARD_INPUT, read_bytes
 from hdsim.util.resources import name_of, resolve
-from hdsim.util.rules import NULL, SEED, Rule, integers_from
+from hdsim.util.rules import NULL, SEED, Rule, integers_from, texts
 from hdsim.util.text import number_in
 from hdsim.workload.batsim_json import read_batsim
 from hdsim.workload.feasibility import infeasible_rows
@@ -108,6 +108,7 @@ def load_workload(
         "strict": strict,
         "cores_per_pod": cores_per_pod,
     }
+    source = texts(source)
     if is_generator(source):
         source = {"model": source}
     digest: str | None = None

@@ -403,6 +403,25 @@ def test_differences_between_software_and_inputs_are_told(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize("what", ["jobs", "platforms"])
+def test_jobs_and_platforms_that_no_setting_tells_apart_are_told(what: str, tmp_path: Path) -> None:
+    """Workloads and platforms that a program makes are no settings: the better agent may have had the easier ones."""
+    larger = package.Platform.homogeneous(nodes=4, cores_per_node=1, gflops_per_core=20.0)
+    for seed in (1, 2):
+        rng = np.random.default_rng(seed)
+        columns = {"runtime": rng.integers(1, 40, 30), "requested_cores": rng.integers(1, 5, 30)}
+        jobs = package.Workload.from_columns(submission_time=np.arange(30), **columns)
+        package.simulate(PLATFORM, jobs, "sjf", seed=seed).save(tmp_path / f"sjf{seed}")
+        package.simulate(PLATFORM, jobs, "easy", seed=seed).save(tmp_path / f"easy{seed}")
+        easier = jobs.scaled_arrivals(5.0) if what == "jobs" else jobs
+        platform = larger if what == "platforms" else PLATFORM
+        package.simulate(platform, easier, "easy", seed=seed).save(tmp_path / "other" / f"easy{seed}")
+    sjf = sorted(tmp_path.glob("sjf*"))
+    assert compare([*sjf, *sorted(tmp_path.glob("easy*"))]).sources == ()
+    (told,) = compare([*sjf, tmp_path / "other"]).sources
+    assert told.startswith(f"{what} differ in 2 of 2 replications that the settings call the same, such as {tmp_path}")
+
+
 def test_one_run_and_unknown_metrics_are_refused(tmp_path: Path) -> None:
     made(tmp_path / "a", "fcfs")
     with pytest.raises(ConfigError, match="expected at least two runs"):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import simpy
 from hypothesis import given
@@ -21,6 +22,7 @@ from hdsim.cluster.state import Cluster, FinalState
 from hdsim.contention import Contention
 from hdsim.contention.threshold import Threshold
 from hdsim.errors import BackendError, ConfigError, DecisionError
+from hdsim.scheduling.agent import make_agent
 from hdsim.simulation.bsp_jobs import BspJobs
 from hdsim.simulation.contended import Contended
 from hdsim.simulation.engine import Engine
@@ -475,3 +477,50 @@ def test_a_time_to_run_until_is_a_number(time: Any) -> None:
     with pytest.raises(DecisionError, match="run_until: expected a time in seconds, got"):
         simulation.run_until(time)
     assert simulation.run_until(50)
+
+
+@pytest.mark.parametrize("name", ["multifactor", "easy++"])
+def test_an_agent_serves_one_simulation_at_a_time(name: str) -> None:
+    """What an agent prepares in `begin` is for one cluster: a second simulation in between had changed the schedule."""
+    rng = np.random.default_rng(3)
+    traces = [
+        hdsim.Workload.from_columns(
+            submission_time=np.sort(rng.integers(0, 900, 40)),
+            runtime=rng.integers(1, 300, 40),
+            requested_cores=rng.integers(1, 17, 40),
+            user=rng.integers(1, 6, 40),
+        )
+        for _ in range(2)
+    ]
+    platform = hdsim.Platform.homogeneous(nodes=4, cores_per_node=4)
+    agent = make_agent(name)
+    one = hdsim.Simulation(platform, traces[0], agent)
+    one.run_until(300)
+    fork = one.fork(runtimes="actual", arrivals="actual")
+    other = hdsim.Simulation(platform, traces[1], agent)
+    other.run_until(300)
+    for go_on in (one.step, one.run):
+        with pytest.raises(DecisionError, match="the agent has begun another simulation meanwhile"):
+            go_on()
+    expected = [hdsim.simulate(platform, each, name).starting_time.tolist() for each in traces]
+    assert [fork.run().starting_time.tolist(), other.run().starting_time.tolist()] == expected
+    assert hdsim.simulate(platform, traces[0], agent).starting_time.tolist() == expected[0]
+    # An agent that prepares nothing may serve several.
+    strict = Strict()
+    several = [hdsim.Simulation(platform, each, strict) for each in traces]
+    for _ in range(20):
+        for simulation in several:
+            simulation.step()
+    assert [simulation.run().starting_time.tolist() for simulation in several] == [
+        hdsim.simulate(platform, each, "fcfs").starting_time.tolist() for each in traces
+    ]
+
+
+class Strict(hdsim.Agent):
+    """First come, first served."""
+
+    def decide(self, cluster: Any) -> None:
+        for job in list(cluster.queue):
+            if not cluster.fits(job):
+                return
+            cluster.start(job)

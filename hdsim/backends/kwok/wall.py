@@ -228,7 +228,7 @@ class Wall(LiveSession, Session):
     def _await_outcomes(self) -> None:
         """Waits for the outcomes of all bindings."""
         end = time.monotonic() + self._settings.timeout
-        self.cluster.next_instant(self.clock())
+        self.cluster.next_instant(max(self.cluster.now, self.clock()))
         while self.cluster.starting and time.monotonic() < end:
             for handle, what, at in self._receive():
                 handle(what, min(at, self.cluster.now))

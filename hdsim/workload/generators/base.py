@@ -95,7 +95,7 @@ def generated(model: Any, settings: dict[str, Any], platform: Platform | None, s
     """
     found = GENERATORS.find(model)
     drawn = GENERATORS.construct(found, model, **settings).generate(platform, seed)
-    if isinstance(drawn, tuple):
+    if isinstance(drawn, tuple) and len(drawn) == 2 and isinstance(drawn[0], RawJobs):
         return drawn
     if not isinstance(drawn, Workload):
         told = f"expected a hdsim.Workload from {found.__name__}.generate, got {type(drawn).__name__}"

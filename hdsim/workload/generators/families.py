@@ -27,6 +27,7 @@ from hdsim.util.rules import (
     lists_of,
     numbers_between,
     require,
+    texts,
 )
 from hdsim.workload.generators.base import Generator, require_split, seed_in
 from hdsim.workload.generators.kinds import Kind, is_kind
@@ -105,6 +106,7 @@ def draw_workload(family: str | Parameters, seed: int, jobs: int, *, split: str 
         WorkloadError: The model cannot generate such a trace.
     """
     require_split(split)
+    family = texts(family)
     if isinstance(family, str) and family not in FAMILIES and is_kind(family):
         check_keys("workload.kind", changes, ("load", "cores"))
         kind = Kind(family, jobs, split, changes.get("load"), changes.get("cores"))
