@@ -385,7 +385,7 @@ class Simulation:
             known["_replay"] = self._replay
             self.agent.begin(self.cluster)
         elif known.get("_replay") != self._replay and not self._over and type(self.agent).begin is not Agent.begin:
-            # What it has prepared in `begin` is for another cluster.
+            # The state that it has prepared in `begin` is for another cluster.
             raise DecisionError(
                 f"{self!r}: the agent has begun another simulation meanwhile; make an agent for each simulation"
             )
