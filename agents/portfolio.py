@@ -61,7 +61,7 @@ class Portfolio(ClassicAgent):
         window: Submitted jobs of the past that a choice looks at.
         trusted: The first candidates, as many, which are compared as equals.
         margin: Share of its cost by which a further candidate must be better than all of these.
-        scenarios: Scenarios; 0: only the past is looked at.
+        scenarios: Scenarios; 0: the past alone is looked at.
         arrivals: Jobs that arrive in a scenario.
         backfill: Rule of all candidates, null: each names its own.
         core_policy, backfill_order, commit_head, estimates, multifactor: See
@@ -77,9 +77,9 @@ class Portfolio(ClassicAgent):
         objective: str = "mean_bounded_slowdown",
         period: int = 256,
         window: int = 1024,
-        trusted: int = 2,
-        margin: float = 0.1,
-        scenarios: int = 3,
+        trusted: int = 3,
+        margin: float = 0.35,
+        scenarios: int = 0,
         arrivals: int = 512,
         core_policy: str = "high_gflops",
         backfill: str | int | Mapping[str, Any] | None = None,

@@ -86,6 +86,7 @@ _KEYS = (
         "without agent.backfill",
     ),
     _Key("agent.gain", lambda config: config["agent"].get("plan", "rule") == "rule", "without agent.plan=rule"),
+    _Key("agent.arrivals", lambda config: config["agent"].get("scenarios") != 0, "without agent.scenarios"),
     _Key("facility.capacity", _has_load, "without a table of facility.pue or facility.efficiency by load"),
     _Key("facility.seed", _is_drawn, "without a generated series or errors of forecasts"),
     _Key("env", lambda config: "train" in config, "of a replay: agent.checkpoint has the decision problem"),

@@ -59,6 +59,9 @@ def test_the_gain_of_the_rule_and_the_decision_problem_of_a_replay() -> None:
     deferring = ("agent=deferring", "agent.gain=0.1")
     assert told(*deferring) == []
     assert told(*deferring, "agent.plan=learned") == ["agent.gain: changes nothing without agent.plan=rule"]
+    ahead = ("agent=portfolio", "agent.arrivals=64")
+    assert told(*ahead) == ["agent.arrivals: changes nothing without agent.scenarios"]
+    assert told(*ahead, "agent.scenarios=2") == told("agent=rollout", "agent.arrivals=64") == []
     (line,) = told("env.jobs=3")
     assert line == "env.jobs: changes nothing of a replay: agent.checkpoint has the decision problem"
     assert told("env.jobs=3", config_name="train") == []
