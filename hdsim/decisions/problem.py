@@ -182,7 +182,7 @@ def _array_of(found: Any, expected: Array, name: str) -> np.ndarray:
         # A copy: an observer may write its next state into the same array.
         array: np.ndarray = np.array(found, expected.dtype)
     except (TypeError, ValueError):
-        array = np.zeros(())
+        array = np.full((), np.nan)
     if array.shape != tuple(expected.shape) or not np.isfinite(array).all():
         told = f"expected finite numbers of shape {tuple(expected.shape)} from {name}, got {found!r}"
         raise ConfigError(told, where="env.observation")

@@ -60,16 +60,17 @@ KINDS = {
         "from hdsim.decisions.objectives import Rate\nclass Own(Rate):\n    def value(self):\n        return {}\n"
     ),
 }
+KINDS["scalar"] = KINDS["observation"].replace("(2,)", "()")
 
 
 def used(kind: str, body: str, tmp_path: Path, jobs: hdsim.Workload = JOBS) -> None:
     """Replays, or plays an episode, with a plug-in of a kind whose method returns an expression."""
     file = tmp_path / "own.py"
     file.write_text("import math\nimport numpy as np\n" + KINDS[kind].format(body))
-    group = {"timeout": "power", "spare": "power"}.get(kind, kind)
+    group = {"timeout": "power", "spare": "power", "scalar": "observation"}.get(kind, kind)
     if kind == "generator":
         load_workload({"model": str(file)}, SLEEPING)
-    elif kind in ("observation", "objective"):
+    elif group in ("observation", "objective"):
         from hdsim.envs.scheduling import SchedulingEnv
 
         env = SchedulingEnv(SLEEPING, jobs, **{group: str(file)})
@@ -102,6 +103,7 @@ def used(kind: str, body: str, tmp_path: Path, jobs: hdsim.Workload = JOBS) -> N
         ("observation", "np.array([np.nan, 0.5])", "finite numbers of shape (2,) from Own"),
         ("observation", "np.zeros(3)", "finite numbers of shape (2,) from Own"),
         ("observation", "None", "finite numbers of shape (2,) from Own, got None"),
+        ("scalar", "'many'", "finite numbers of shape () from Own, got 'many'"),
         ("objective", "math.nan", "a finite number as reward from Own, got nan"),
         ("objective", "np.ones(2)", "a finite number as reward from Own"),
     ],
