@@ -17,10 +17,9 @@ from hdsim.cluster.state import FinalState
 from hdsim.errors import ConfigError
 from hdsim.results.metrics import direction
 from hdsim.scheduling.agent import parse_name
-from hdsim.scheduling.past import Past
+from hdsim.scheduling.past import Arrivals, Past
 from hdsim.simulation.simulation import simulate
 from hdsim.util.rules import NOT_NEGATIVE, integers_from, require
-from hdsim.workload.model import COLUMNS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -177,12 +176,8 @@ class Portfolio(ClassicAgent):
     def _regret(self, cluster: Cluster, jobs: Workload) -> NDArray[np.float64]:
         """(C,) logarithm of the metric of each candidate's replay of jobs relative to the best one."""
         sign = -direction(self._objective)
-        costs = np.array(
-            [
-                sign * simulate(cluster.platform, jobs, settings).metrics[self._objective]
-                for settings in self._settings.values()
-            ]
-        )
+        results = [simulate(cluster.platform, jobs, settings) for settings in self._settings.values()]
+        costs = np.array([sign * result.metrics[self._objective] for result in results])
         costs[np.isnan(costs)] = math.inf
         worse, best = costs > costs.min(), costs.min()
         regret = np.zeros(len(costs))
@@ -218,9 +213,8 @@ class Portfolio(ClassicAgent):
         runtime[np.concatenate([np.flatnonzero(runs), np.flatnonzero(waits)])] += future.remaining[0]
         runtime -= before
         requested = np.where(ran, np.maximum(requested - before, runtime), requested)
-        return _replayed(
-            jobs, rows, np.where(ran, -TICK, np.maximum(jobs.submission_time[rows] - since, 0.0)), runtime, requested
-        )
+        submission = np.where(ran, -TICK, np.maximum(jobs.submission_time[rows] - since, 0.0))
+        return _replayed(jobs, rows, submission, runtime, requested)
 
     def _futures(self, cluster: Cluster) -> list[Workload]:
         """The jobs that run, those that wait and those that arrive next, for each scenario."""
@@ -255,7 +249,6 @@ def _replayed(
     requested_time: NDArray[np.float64],
 ) -> Workload:
     """Returns R rows of a workload, in order of their submissions from -`TICK` s on, with other times in seconds."""
-    columns = {key: getattr(jobs, key)[rows] for key in COLUMNS}
-    columns |= {"program": np.full(len(rows), None), "gang": np.full(len(rows), None)}
-    columns |= {"submission_time": submission_time + TICK, "runtime": runtime, "requested_time": requested_time}
-    return replace(jobs, **columns, further={name: column[rows] for name, column in jobs.further.items()})
+    nothing = np.full(len(rows), None)
+    times = {"submission_time": submission_time + TICK, "runtime": runtime, "requested_time": requested_time}
+    return replace(jobs, **Arrivals(jobs, rows, program=nothing, gang=nothing, **times).columns())
