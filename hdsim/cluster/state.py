@@ -110,6 +110,8 @@ _FOR_AGENTS = (
 )
 #: States in which a job that has run ends.
 _ENDS = tuple(int(state) for state in FinalState if state.name.startswith("COMPLETED"))
+#: Types of an instant; a union of them would be made anew at each one.
+_NUMBERS = (float, int, np.number)
 # Plain numbers: looking a member of the enum up costs as much as the rest of a state change.
 _QUEUED, _RUNNING, _STARTING = int(FinalState.QUEUED), int(FinalState.RUNNING), int(FinalState.STARTING)
 
@@ -469,7 +471,7 @@ class Cluster:
         Raises:
             BackendError: It lies before the present one, or is no number.
         """
-        if not (isinstance(now, float | int | np.number) and self.now <= now < math.inf):
+        if not (isinstance(now, _NUMBERS) and self.now <= now < math.inf):
             raise BackendError(f"expected an instant from {self.now:g} s on, got {now!r}")
         if self.arrived >= 2 * self.doubled:
             self.doubled = self.arrived
